@@ -1,0 +1,114 @@
+"""weave: stitch named inputs and outputs of submodules, functions and constants into one graph, and run it.
+
+Layout, from the ground up (imports go one way, import-linter says so):
+
+    errors      every exception
+    graph/      what a graph is: targets, ports, stitches, checks, the plan
+    spi/        what can be added: hook specs, records, the executor protocol
+    device/     torch's own state: tensors' versions
+    passage/    one forward of one module, with captures and overrides inside it
+    engine/     when things run: a run's state, the inline driver
+    plugins/    the registry of target types, reducers and adapters
+    builtin/    weave's own, through the same hooks as anybody's
+    stitched    StitchedModule, an nn.Module
+    needle      Needle: stitch and knot
+    core        the API of the seed document, nothing else
+    cli/ demo/  the command
+
+Importing weave imports neither torch nor any of the above: names load when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_CORE = (
+    "CantResolveNodeDependenciesException",
+    "ConstantTarget",
+    "ExternalTarget",
+    "FunctionTarget",
+    "IOReducer",
+    "InputArgs",
+    "InputDescriptor",
+    "InputReducer",
+    "InputsLoopFoundException",
+    "KnotException",
+    "LoopFoundException",
+    "ModuleTarget",
+    "MultipleExternalNodesException",
+    "Needle",
+    "Node",
+    "OnlyInternalNodesException",
+    "OutputDescriptor",
+    "OutputReducer",
+    "OutputsLoopFoundException",
+    "RemoteDataDescriptor",
+    "RemotePythonDataDescriptor",
+    "RemoteTarget",
+    "RemoteTensorDataDescriptor",
+    "Singleton",
+    "StitchDescriptor",
+    "StitchedModule",
+    "StitchedModuleException",
+    "StitchedModuleOutput",
+    "Target",
+    "TargetWithInput",
+    "TargetWithNamedInputs",
+    "TargetWithNamedOutputs",
+    "TargetWithOutput",
+    "default_input_adapter_fn",
+    "default_input_reducer_fn",
+    "default_output_adapter_fn",
+    "default_output_reducer_fn",
+)
+_ERRORS = (
+    "ChangedInPlaceException",
+    "CheckpointException",
+    "ContradictionException",
+    "GraphMismatchException",
+    "OverridesException",
+    "PeerLostException",
+    "PluginException",
+    "PortNotReachedException",
+    "RemoteException",
+    "UnknownPortException",
+)
+_HOME = {
+    **dict.fromkeys(_CORE, "weave.core"),
+    **dict.fromkeys(_ERRORS, "weave.errors"),
+    "Plan": "weave.graph.plan",
+    "fake_tensor": "weave.passage.fake",
+}
+
+__all__ = [*_HOME, "__version__"]
+
+if TYPE_CHECKING:
+    from weave.core import *
+    from weave.errors import (
+        ChangedInPlaceException,
+        CheckpointException,
+        ContradictionException,
+        GraphMismatchException,
+        OverridesException,
+        PeerLostException,
+        PluginException,
+        PortNotReachedException,
+        RemoteException,
+        UnknownPortException,
+    )
+    from weave.graph.plan import Plan
+    from weave.passage.fake import fake_tensor
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'weave' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

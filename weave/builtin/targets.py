@@ -1,0 +1,103 @@
+"""The built-in target types and their executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+
+from weave.errors import RemoteException
+from weave.graph.targets import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget
+from weave.passage.passage import Passage
+from weave.passage.table import prepare
+from weave.spi.executor import Firing
+from weave.spi.hooks import hookimpl
+from weave.spi.records import TargetType
+
+
+class ModuleExecutor:
+    """Runs one passage."""
+
+    def fire(self, firing: Firing) -> None:
+        """Call the module; its ports deliver while the forward goes on."""
+        Passage(firing.prepared, firing).run()
+
+
+class FunctionExecutor:
+    """Calls the function."""
+
+    def function(self, target: FunctionTarget) -> Callable[..., Any]:
+        """What to call."""
+        return target.function
+
+    def fire(self, firing: Firing) -> None:
+        """Call it with the reduced arguments of its one input."""
+        target: Any = firing.target
+        call = firing.inputs()
+        firing.deliver("", target.function(*call.args, **call.kwargs))
+
+
+class ConstantExecutor:
+    """Gives the value as it is now."""
+
+    def function(self, target: ConstantTarget) -> Callable[..., Any]:
+        """What to call: the value is read when it is."""
+        return lambda: target.value
+
+    def fire(self, firing: Firing) -> None:
+        """Deliver it."""
+        target: Any = firing.target
+        firing.deliver("", target.value)
+
+
+class RemoteExecutor:
+    """Stands where a transport will."""
+
+    def fire(self, firing: Firing) -> None:
+        """Say that there is none."""
+        target: Any = firing.target
+        peers = ", ".join(map(str, target.peers))
+        raise RemoteException(
+            f"{firing.node!r} would talk to rank {peers}, but this version of weave has no transport between ranks: "
+            "graphs with a RemoteTarget can be built, checked and drawn, not run",
+            node=firing.node,
+            rank=target.peers[0],
+        )
+
+
+def _module(target: ModuleTarget) -> Iterable[Any]:
+    return (target.module,)
+
+
+def _function(target: FunctionTarget) -> Iterable[Any]:
+    return (target.function,) if isinstance(target.function, nn.Module) else ()
+
+
+def _constant(target: ConstantTarget) -> Iterable[Any]:
+    return (target.value,) if isinstance(target.value, nn.Module | nn.Parameter) else ()
+
+
+@hookimpl
+def weave_target_types() -> list[TargetType]:
+    """Modules, functions, constants, the external boundary and other ranks."""
+    both = ("input", "output")
+    return [
+        TargetType(
+            name="module",
+            target=ModuleTarget,
+            executor=ModuleExecutor(),
+            sources=both,
+            destinations=both,
+            prepare=prepare,
+            owns=_module,
+        ),
+        TargetType(name="function", target=FunctionTarget, executor=FunctionExecutor(), owns=_function),
+        TargetType(
+            name="constant", target=ConstantTarget, executor=ConstantExecutor(), destinations=(), owns=_constant
+        ),
+        TargetType(name="external", target=ExternalTarget, executor=None, sources=both, destinations=both),
+        TargetType(
+            name="remote", target=RemoteTarget, executor=RemoteExecutor(), sources=("output",), destinations=("output",)
+        ),
+    ]

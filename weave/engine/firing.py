@@ -1,0 +1,91 @@
+"""One firing of one unit: what an executor is handed (see `weave.spi.executor.Firing`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from weave.engine.program import Bound
+from weave.engine.run import Run, reduce
+from weave.errors import StitchedModuleException
+from weave.graph.args import InputArgs
+from weave.graph.plan import Edge, InPort, OutPort, ports_in
+from weave.graph.targets import Target
+
+T = TypeVar("T")
+
+
+class InlineFiring:
+    """A firing in the caller's thread."""
+
+    __slots__ = ("_bound", "_resources", "_run", "_values")
+
+    def __init__(self, run: Run, bound: Bound, values: list[Any], resources: Mapping[Target, Any] | None) -> None:
+        self._run = run
+        self._bound = bound
+        self._values = {edge.slot: value for edge, value in zip(bound.unit.entries, values, strict=True)}
+        self._resources = resources
+
+    @property
+    def target(self) -> Target:
+        """The target that fires."""
+        return self._bound.unit.target
+
+    @property
+    def node(self) -> str:
+        """The node's id."""
+        return self._bound.unit.node
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The run's positional arguments."""
+        return self._run.args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """The run's keyword arguments."""
+        return self._run.kwargs
+
+    @property
+    def prepared(self) -> Any:
+        """What the target type's `prepare` returned."""
+        return self._bound.prepared
+
+    @property
+    def resources(self) -> Any:
+        """What was opened for this target by `with stitched`."""
+        if self._resources is None or self.target not in self._resources:
+            raise StitchedModuleException(
+                f"{self.node!r} needs resources that are not open: run inside `with stitched:` (or `async with stitched:`)"
+            )
+        return self._resources[self.target]
+
+    def inputs(self, port: InPort | str = "", *, original: Any = None) -> Any:
+        """What the stitches brought to a port, reduced."""
+        if not isinstance(port, InPort):
+            name = port
+            port = next(
+                (p for p in ports_in(self._bound.unit.entries) if p.kind == "input" and p.name == name),
+                InPort("input", name, ()),
+            )
+            if not port.edges:
+                return InputArgs()
+        edges: tuple[Edge, ...] = port.edges
+        values = [self._values[edge.slot] for edge in edges]
+        return reduce(edges, values, original, self._run.plan)
+
+    def deliver(self, port: OutPort | str, value: Any) -> None:
+        """Hand a value to everything stitched from a port."""
+        if isinstance(port, OutPort):
+            exits = port.exits
+        else:
+            exits = tuple(way for p in self._bound.outputs if p.kind == "output" and p.name == port for way in p.exits)
+        for way in exits:
+            self._run.put(way, value)
+
+    def check_cancelled(self) -> None:
+        """Nothing cancels a run in the caller's thread but an exception there."""
+
+    async def blocking(self, function: Callable[..., T], *args: Any) -> T:
+        """Only a driver with worker threads can; the inline driver fires no async executor."""
+        raise StitchedModuleException(f"{self.node!r} asks for a worker thread, and a synchronous call has none")

@@ -1,0 +1,144 @@
+"""One run's state on a plan: its slots, and the values' way through them.
+
+A slot is a stitch's place for its value. `put` runs a source's adapter and fills the slots behind it; `take` empties a
+unit's slots and runs the destinations' adapters. So a value is let go when its last consumer has taken it. Beside the
+values there is room for each slot's ready event and home stream, used once transfers overlap with compute.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weave.device.versions import Mark, mark
+from weave.engine.program import Program
+from weave.errors import CantResolveNodeDependenciesException, ChangedInPlaceException, StitchedModuleException
+from weave.graph.args import InputArgs
+from weave.graph.plan import Edge, Exit, Plan, Unit
+from weave.graph.reducers import reduce_inputs, reduce_outputs
+
+EMPTY: Any = type("EMPTY", (), {"__repr__": lambda self: "<nothing yet>"})()
+
+
+class Run:
+    """The state of one run. Threads may `put` and `take` at once: each slot has one writer and one reader."""
+
+    __slots__ = ("_id", "args", "events", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
+
+    def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.program = program
+        self.plan = program.plan
+        self.args = args
+        self.kwargs = kwargs
+        size = len(self.plan.edges)
+        self.values: list[Any] = [EMPTY] * size
+        self.marks: list[Mark | None] = [None] * size
+        self.events: list[Any] | None = None  # by slot, as soon as a stream backend has any
+        self.streams: list[Any] | None = None
+        self.fired: list[int] = []  # units that have ended, in order: who may have changed a tensor meanwhile
+        self._id = ""
+
+    @property
+    def id(self) -> str:
+        """The run's id, for messages and logs: 12 hex digits, made when first asked for."""
+        if not self._id:
+            self._id = uuid.uuid4().hex[:12]
+        return self._id
+
+    def put(self, way: Exit, value: Any) -> None:
+        """Adapt a value at its source and hand it to every stitch from there."""
+        if way.adapter is not None:
+            value = way.adapter(value)
+            if way.port.kind == "input" and not isinstance(value, InputArgs):
+                raise StitchedModuleException(
+                    f"the adapter of {self.plan.text(way.port)} returned a {type(value).__name__}: at an input it must return "
+                    "an InputArgs (wrap it: InputArgs(value))"
+                )
+        marked = mark(value, len(self.fired), len(way.slots))
+        for slot in way.slots:
+            self.values[slot] = value
+            if marked is not None:
+                self.marks[slot] = marked
+
+    def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]]]:
+        """Empty the slots of a unit (`None`: the external boundary): adapted values, and marks that others wait on."""
+        taken, shared = [], []
+        for edge in entries:
+            value, marked = self.values[edge.slot], self.marks[edge.slot]
+            if value is EMPTY:
+                raise self.starved(unit, edge)
+            self.values[edge.slot] = EMPTY
+            if marked is not None:
+                self.marks[edge.slot] = None
+                if marked.changed():
+                    raise self.changed(edge.slot, marked)
+                marked.waiting -= 1
+                if marked.waiting:
+                    shared.append((edge, marked))
+            taken.append(self.arrive(edge, value))
+        return taken, shared
+
+    def arrive(self, edge: Edge, value: Any) -> Any:
+        """The destination's adapter, and the crossing from an output to an input."""
+        if edge.adapter is not None:
+            value = edge.adapter(value)
+        stitch = edge.stitch
+        if stitch.destination_descriptor.kind == "input" and not isinstance(value, InputArgs):
+            if stitch.source_descriptor.kind == "output":
+                return InputArgs.of((value,), {})
+            raise StitchedModuleException(
+                f"the adapter of {self.plan.text(edge.port)} returned a {type(value).__name__}: from an input to an input "
+                "it must return an InputArgs (wrap it: InputArgs(value))"
+            )
+        return value
+
+    def ended(self, index: int, shared: Iterable[tuple[Edge, Mark]]) -> None:
+        """A unit has fired: what it gave and what it shares with others must be as it was delivered."""
+        unit = self.plan.units[index]
+        self.fired.append(index)
+        for edge, marked in shared:
+            if marked.waiting and marked.changed():
+                raise self.changed(edge.slot, marked, by=unit.node)
+        for way in unit.exits:
+            given = self.marks[way.slots[0]]
+            if given is not None and given.changed():
+                raise self.changed(way.slots[0], given, by=unit.node)
+
+    def changed(self, slot: int, marked: Mark, by: str = "") -> ChangedInPlaceException:
+        """The error for a value that is no longer what was delivered."""
+        source = self.plan.edges[slot].stitch.source_descriptor
+        said, node = self.plan.text(source), self.plan.nodes[source.target]
+        suspects = (by,) if by else tuple(self.plan.units[i].node for i in self.fired[marked.since :])
+        if by == node:
+            who = f"by {by!r} itself, after it had been captured"
+        elif suspects:
+            who = "by " + (repr(by) if by else "one of " + ", ".join(map(repr, suspects[:8])))
+        else:
+            who = "by something outside the graph"
+        return ChangedInPlaceException(
+            f"a tensor from {said} was changed in place {who}, while it was still needed as it was. "
+            'Keep a copy for those who need it: adapter="clone" at that port, or change a clone instead',
+            node=node,
+            port=said,
+            suspects=suspects,
+        )
+
+    def starved(self, unit: Unit | None, edge: Edge) -> CantResolveNodeDependenciesException:
+        """The error for a unit that waits for a value nobody will bring."""
+        who = "the caller" if unit is None else repr(unit.node)
+        giver = self.plan.nodes[edge.stitch.source_descriptor.target]
+        return CantResolveNodeDependenciesException(
+            f"{who} waits for {self.plan.source_text(edge.slot)}, and {giver!r} ended without delivering it: "
+            "its executor must call firing.deliver(...) for every port that is stitched"
+        )
+
+
+def reduce(edges: Sequence[Edge], values: Sequence[Any], original: Any, plan: Plan) -> Any:
+    """What several stitches bring to one port: an `InputArgs` at an input, a value at an output."""
+    port = edges[0].port
+    reducers = [edge.reducer for edge in edges]
+    if port.kind == "output":
+        return reduce_outputs(reducers, values, original)
+    first = original if isinstance(original, InputArgs) else InputArgs()
+    return reduce_inputs(reducers, values, first, plan.text(port))

@@ -1,0 +1,140 @@
+"""The knot's checks of a graph's form. What only a target type knows (its port names, say) is asked in its record.
+
+Loops are found by the plan's topological sort, which is linear; see `plan.build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from weave.errors import (
+    ContradictionException,
+    KnotException,
+    MultipleExternalNodesException,
+    OnlyInternalNodesException,
+    UnknownPortException,
+)
+from weave.graph.descriptors import InputDescriptor, IODescriptor, OutputDescriptor, StitchDescriptor, port_text
+from weave.graph.targets import ExternalTarget, ModuleTarget, RemoteTarget, Target
+
+
+class Directions:
+    """Which kinds of port (`"input"`, `"output"`) of a target type may start a stitch, and which may end one."""
+
+    __slots__ = ("destinations", "sources")
+
+    def __init__(self, sources: Collection[str], destinations: Collection[str]) -> None:
+        self.sources = frozenset(sources)
+        self.destinations = frozenset(destinations)
+
+
+def check_form(
+    ending: Mapping[Target, Sequence[StitchDescriptor]],
+    ids: Mapping[Target, str],
+    directions: Callable[[Target], Directions],
+) -> None:
+    """Raise a `KnotException` for a graph that can't be tied, whatever its targets compute."""
+    outside = [t for t in ending if isinstance(t, ExternalTarget)]
+    if len(outside) > 1:
+        raise MultipleExternalNodesException(
+            f"{len(outside)} external nodes: {', '.join(map(repr, outside))}. There is one external boundary: "
+            "use ExternalTarget() everywhere"
+        )
+    if not outside and not any(isinstance(t, RemoteTarget) for t in ending):
+        raise OnlyInternalNodesException(
+            f"nothing gets in or out of the graph of {', '.join(map(repr, ids.values())) or 'no targets at all'}: "
+            "stitch a port to or from ExternalTarget() (or a RemoteTarget)"
+        )
+    of = {target: directions(target) for target in ending}
+    checked = set[tuple[int, bool]]()
+    for stitches in ending.values():
+        for stitch in stitches:
+            source, destination = stitch.source_descriptor, stitch.destination_descriptor
+            if (id(source), True) not in checked:
+                checked.add((id(source), True))
+                _check_port(source, ids, of[source.target].sources, "source", stitch)
+            if (id(destination), False) not in checked:
+                checked.add((id(destination), False))
+                _check_port(destination, ids, of[destination.target].destinations, "destination", stitch)
+    _check_remotes(ending, ids)
+
+
+def _check_port(
+    port: IODescriptor, ids: Mapping[Target, str], kinds: Collection[str], end: str, stitch: StitchDescriptor
+) -> None:
+    node = ids[port.target]
+    if not isinstance(port, InputDescriptor | OutputDescriptor):
+        raise KnotException(f"a stitch joins two ports, not {port!r}")
+    said = port_text(port, node)
+    if port.kind not in kinds:
+        can = f"only its {' and '.join(sorted(kinds))} can" if kinds else "none of its ports can"
+        raise UnknownPortException(
+            f"{said} can't be the {end} of a stitch ({stitch!r}): {can}",
+            node=node,
+            port=said,
+            nearest=tuple(sorted(kinds)),
+        )
+    if port.call is None:
+        return
+    if not isinstance(port.target, ModuleTarget):
+        raise UnknownPortException(
+            f"{said}: call= picks a call of a submodule within a forward, and {node!r} is no ModuleTarget; leave it out",
+            node=node,
+            port=said,
+        )
+    number = isinstance(port.call, int) and not isinstance(port.call, bool) and port.call >= 0
+    if not number and port.call not in ("last", "all"):
+        raise UnknownPortException(
+            f'{said}: call= takes a number from 0 on, "last" or "all", not {port.call!r}', node=node, port=said
+        )
+    if end == "destination" and port.call == "last":
+        raise ContradictionException(
+            f"{said}: which call is the last one is not known before the forward has ended, so it can't be overridden; "
+            "say call=k, or leave call= out to override every call",
+            node=node,
+            port=said,
+        )
+
+
+def _check_remotes(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Target, str]) -> None:
+    claims: dict[tuple[object, int, str, str], Target] = {}
+    for stitches in ending.values():
+        for stitch in stitches:
+            for port, direction in ((stitch.source_descriptor, "receives"), (stitch.destination_descriptor, "sends")):
+                target = port.target
+                if isinstance(target, RemoteTarget):
+                    _check_remote(target, port, direction, ids[target], claims, ids)
+
+
+def _check_remote(
+    target: RemoteTarget,
+    port: IODescriptor,
+    direction: str,
+    node: str,
+    claims: dict[tuple[object, int, str, str], Target],
+    ids: Mapping[Target, str],
+) -> None:
+    said = port_text(port, node)
+    if direction == "receives" and len(target.peers) != 1:
+        raise UnknownPortException(
+            f"{said} can't be a source: a value comes from one peer, and {node!r} has {len(target.peers)} "
+            f"({_listed(target.peers)}); use RemoteTarget(rank) with the one that sends it",
+            node=node,
+            port=said,
+        )
+    if not target.peers:
+        raise UnknownPortException(f"{said}: {node!r} has no peer at all", node=node, port=said)
+    for peer in target.peers:
+        claim = (target.process_group, peer, direction, port.name)
+        other = claims.setdefault(claim, target)
+        if other is not target:
+            raise ContradictionException(
+                f"two RemoteTargets ({ids[other]!r} and {node!r}) {direction[:-1]} under the key {port.name!r} with rank {peer}: "
+                "the peer could not tell them apart; use one target, or another key",
+                node=node,
+                port=said,
+            )
+
+
+def _listed(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))

@@ -1,0 +1,153 @@
+"""A plan as text, as plain data and as a Mermaid flowchart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from weave.graph.descriptors import IODescriptor, target_text
+from weave.graph.reducers import InputReducer, OutputReducer
+from weave.graph.targets import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget, Target
+
+if TYPE_CHECKING:
+    from weave.graph.plan import Edge, Plan
+
+
+def callable_name(function: Callable[..., Any] | str | None) -> str:
+    """How a function is called in print: its name, a module's class, a registered name as it was given."""
+    if isinstance(function, str):
+        return function
+    if isinstance(function, InputReducer | OutputReducer):
+        return callable_name(function.reducer_fn)
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    return str(name).split("<locals>.")[-1]
+
+
+def what(target: Target) -> str:
+    """One word or two on what a target is."""
+    if isinstance(target, ModuleTarget):
+        return f"module {type(target.module).__name__}"
+    if isinstance(target, FunctionTarget):
+        return f"function {callable_name(target.function)}"
+    if isinstance(target, ConstantTarget):
+        return f"constant {type(target.value).__name__}"
+    if isinstance(target, RemoteTarget | ExternalTarget):
+        return target_text(target)
+    return type(target).__name__
+
+
+def _details(edge: Edge) -> list[str]:
+    source, port = edge.stitch.source_descriptor, edge.port
+    said = [f"adapter={callable_name(d.adapter)}" for d in (source, port) if not _default(d)]
+    if edge.reducer is not None:
+        said.append(f"reducer={callable_name(port.reducer)}")
+    return said
+
+
+def _default(port: IODescriptor) -> bool:
+    return callable_name(port.adapter) in ("default_input_adapter_fn", "default_output_adapter_fn")
+
+
+def _lines(plan: Plan, entries: Iterable[Edge]) -> Iterable[str]:
+    for edge in entries:
+        details = _details(edge)
+        end = f"  ({', '.join(details)})" if details else ""
+        yield f"    {plan.text(edge.port)} <- {plan.source_text(edge.slot)}{end}"
+
+
+def plan_text(plan: Plan, most: int = 200) -> str:
+    """The units in the order in which one thread fires them, each with what feeds it. At most `most` units in full."""
+    lines = [f"{len(plan.units)} units, {len(plan.edges)} stitches"]
+    for unit in plan.units[:most]:
+        lines.append(f"  {unit.node}: {what(unit.target)}")
+        lines.extend(_lines(plan, unit.entries))
+    if len(plan.units) > most:
+        lines.append(f"  ... and {len(plan.units) - most} more units")
+    if plan.taken:
+        lines.append("  to the caller:")
+        lines.extend(_lines(plan, plan.taken[:most]))
+        if len(plan.taken) > most:
+            lines.append(f"    ... and {len(plan.taken) - most} more")
+    return "\n".join(lines)
+
+
+def plan_dict(plan: Plan) -> dict[str, Any]:
+    """The plan as plain data."""
+
+    def port(descriptor: IODescriptor) -> dict[str, Any]:
+        said: dict[str, Any] = {
+            "node": plan.nodes[descriptor.target],
+            "kind": descriptor.kind,
+            "name": descriptor.name,
+        }
+        if descriptor.call is not None:
+            said["call"] = descriptor.call
+        if not _default(descriptor):
+            said["adapter"] = callable_name(descriptor.adapter)
+        return said
+
+    stitches = []
+    for edge in plan.edges:
+        stitch = {"source": port(edge.stitch.source_descriptor), "destination": port(edge.port)}
+        if edge.reducer is not None:
+            stitch["destination"]["reducer"] = callable_name(edge.port.reducer)
+        if edge.requires_original:
+            stitch["destination"]["requires_original_output"] = True
+        stitches.append(stitch)
+    units = [{"node": u.node, "target": type(u.target).__name__, "role": u.role} for u in plan.units]
+    return {"units": units, "stitches": stitches}
+
+
+def mermaid(plan: Plan) -> str:
+    """A Mermaid flowchart: modules as boxes, functions rounded, constants as flags, the caller and ranks as stadiums."""
+    names: dict[str, str] = {}
+    lines = ["flowchart TD"]
+
+    def declare(node: str, target: Target, label: str) -> None:
+        key = names[node] = f"n{len(names)}"
+        text = f'"{_escaped(label)}"'
+        if isinstance(target, ModuleTarget):
+            shape = f"[{text}]"
+        elif isinstance(target, FunctionTarget):
+            shape = f"({text})"
+        elif isinstance(target, ConstantTarget):
+            shape = f">{text}]"
+        elif isinstance(target, RemoteTarget):
+            shape = f"([{text}]):::remote"
+        else:
+            shape = f"[[{text}]]"
+        lines.append(f"    {key}{shape}")
+
+    for unit in plan.units:
+        kind = what(unit.target)
+        label = unit.node if isinstance(unit.target, RemoteTarget) else f"{unit.node}<br/><i>{_escaped(kind)}</i>"
+        declare(unit.node, unit.target, label)
+    # The caller is drawn twice, above and below, so that the picture has no loop and lays out from top to bottom.
+    if plan.given:
+        lines.append('    given(["caller"]):::caller')
+    if plan.taken:
+        lines.append('    taken(["caller"]):::caller')
+    consumers = plan.consumers()
+    for edge in plan.edges:
+        producer, consumer = plan.producers[edge.slot], consumers[edge.slot]
+        source = "given" if producer < 0 else names[plan.units[producer].node]
+        end = "taken" if consumer < 0 else names[plan.units[consumer].node]
+        label = " → ".join(filter(None, (_port_label(edge.stitch.source_descriptor), _port_label(edge.port))))
+        lines.append(f'    {source} -->|"{_escaped(label)}"| {end}' if label else f"    {source} --> {end}")
+    lines.append("    classDef caller stroke-dasharray: 4 2")
+    if any(isinstance(unit.target, RemoteTarget) for unit in plan.units):
+        lines.append("    classDef remote stroke-dasharray: 2 2")
+    return "\n".join(lines) + "\n"
+
+
+def _port_label(port: IODescriptor) -> str:
+    if not port.target.named_ports:
+        return ""
+    side = "in" if port.kind == "input" else "out"
+    name = port.name or "·"
+    call = "" if port.call is None else f" call {port.call}"
+    return f"{side} {name}{call}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace('"', "#quot;").replace("|", "#124;")

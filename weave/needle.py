@@ -1,0 +1,83 @@
+"""`Needle`: stitch ports together, then tie the knot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from torch import nn
+
+from weave.graph.descriptors import InputDescriptor, IODescriptor, Node, OutputDescriptor, StitchDescriptor
+from weave.graph.targets import Target
+from weave.stitched import StitchedModule, always_false_predicate
+
+
+class Needle:
+    """Stitches ports of targets together.
+
+    `Needle().stitch(teacher.output("layers.3"), student.input("")).knot()`. A knotted module is finished: stitching on
+    with the same needle changes only what it knots next.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[Target, Node] = {}
+        self._stitched: dict[tuple[int, int], StitchDescriptor] = {}
+
+    def get_node_for_target(self, target: Target) -> Node:
+        """The target's node; it is part of the graph from now on, also without a stitch."""
+        node = self.nodes.get(target)
+        if node is None:
+            node = self.nodes[target] = Node(target)
+        return node
+
+    def stitch(self, src: IODescriptor, dst: IODescriptor) -> Self:
+        """Let the value at `src` go to `dst`. Passing the very same two objects again changes nothing.
+
+        Raises:
+            TypeError: where one of them is no port.
+        """
+        if not isinstance(src, InputDescriptor | OutputDescriptor):
+            raise _no_port(src)
+        if not isinstance(dst, InputDescriptor | OutputDescriptor):
+            raise _no_port(dst)
+        key = (id(src), id(dst))
+        if key not in self._stitched:
+            # Kept by the descriptor, which keeps both ports alive: no other object can get their ids.
+            stitch = self._stitched[key] = StitchDescriptor(src, dst)
+            self.get_node_for_target(src.target).stitches_from.append(stitch)
+            self.get_node_for_target(dst.target).stitches_to.append(stitch)
+        return self
+
+    def knot(
+        self,
+        capture_cache_outputs_predicate: Callable[[str, nn.Module], bool] = always_false_predicate,
+        early_exit: bool = True,
+        ignore_extra_overrides: bool = False,
+    ) -> StitchedModule:
+        """Check the graph and make it an `nn.Module` that runs it.
+
+        Args:
+            capture_cache_outputs_predicate: names the submodules that may be skipped for fake inputs, once a run has
+                shown what they return.
+            early_exit: leave a module's forward as soon as everything the graph wants of it was captured.
+            ignore_extra_overrides: let a call bring override names that the graph has no port for.
+
+        Raises:
+            KnotException: the graph can't be tied; the message says why and what to do.
+            PluginException: a reducer or adapter name that nobody registers.
+        """
+        return StitchedModule(
+            self.nodes,
+            capture_cache_outputs_predicate,
+            early_exit,
+            ignore_extra_overrides,
+        )
+
+
+def _no_port(value: Any) -> TypeError:
+    hint = ""
+    if isinstance(value, Target):
+        hint = ": a stitch joins ports, such as target.input(...) and target.output(...)"
+    elif isinstance(value, nn.Module):
+        hint = ': make it a target first, ModuleTarget("name", module), and stitch its .input("") or .output("")'
+    return TypeError(f"{type(value).__name__} is no port{hint}")

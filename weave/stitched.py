@@ -1,0 +1,304 @@
+"""`StitchedModule`: a knotted graph as an `nn.Module`. Its duties as a module are here; when things run is the engine's.
+
+A run keeps all its state to itself, so one `StitchedModule` may be called from many threads at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import nn
+
+from weave.builtin import builtin_registry
+from weave.engine.inline import drive
+from weave.engine.program import Program, bind
+from weave.engine.run import Run, reduce
+from weave.errors import KnotException, OverridesException
+from weave.graph.adapters import EachCall
+from weave.graph.args import InputArgs
+from weave.graph.check import Directions, check_form
+from weave.graph.descriptors import IODescriptor, Node, StitchDescriptor, port_text
+from weave.graph.owned import owned_modules
+from weave.graph.plan import Plan, build, gather, node_ids, ports_in
+from weave.graph.ports import nearest
+from weave.graph.targets import ConstantTarget, Target
+from weave.passage.overrides import (
+    PassageInputOverrides,
+    PassageOutputOverrides,
+    input_overrides_of,
+    output_overrides_of,
+)
+from weave.plugins.registry import Registry
+
+
+def always_false_predicate(name: str, module: nn.Module) -> bool:
+    """No submodule."""
+    return False
+
+
+@dataclass
+class StitchedModuleOutput:
+    """What a run gave to the external boundary."""
+
+    captured_inputs: dict[str, InputArgs]
+    captured_outputs: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        """The captured output of that name, else the captured input.
+
+        Raises:
+            KeyError: where there is none, or both; then say `captured_inputs[name]` or `captured_outputs[name]`.
+        """
+        if name in self.captured_outputs:
+            if name in self.captured_inputs:
+                raise OverridesException(
+                    f"{name!r} is both a captured input and a captured output; say captured_inputs[{name!r}] or "
+                    f"captured_outputs[{name!r}]"
+                )
+            return self.captured_outputs[name]
+        if name in self.captured_inputs:
+            return self.captured_inputs[name]
+        names = [*self.captured_outputs, *self.captured_inputs]
+        raise OverridesException(f"nothing was captured as {name!r}; {_near_text(name, names)}")
+
+
+class StitchedModule(nn.Module):
+    """A graph of targets, tied. Made by `Needle.knot()`; calling it runs the graph once.
+
+    `stitched(input_overrides, output_overrides, *args, **kwargs)`: the two dicts hold what the graph takes from
+    `ExternalTarget()` inputs and outputs, by name; every `ModuleTarget`'s module is called with `*args, **kwargs`.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[Target, Node],
+        capture_cache_outputs_predicate: Callable[[str, nn.Module], bool] = always_false_predicate,
+        early_exit: bool = True,
+        ignore_extra_overrides: bool = False,
+    ) -> None:
+        super().__init__()
+        # The lists are copied: a needle that stitches on changes what it knots next, not this.
+        self._ending: dict[Target, list[StitchDescriptor]] = gather(nodes)
+        self._predicate = capture_cache_outputs_predicate
+        self._early_exit = early_exit
+        self._ignore_extra = ignore_extra_overrides
+        self._resources: dict[Target, Any] | None = None
+        self._tie()
+        self._register()
+
+    # --- tying ---
+
+    def _tie(self) -> None:
+        registry = builtin_registry()
+        ids = node_ids(self._ending)
+        check_form(self._ending, ids, lambda target: _directions(registry, target))
+
+        def resolve(port: IODescriptor) -> tuple[Callable[..., Any], Callable[..., Any], bool]:
+            return _resolve(registry, port, ids)
+
+        plan = build(self._ending, ids, resolve)
+        predicate = None if self._predicate is always_false_predicate else self._predicate
+        self._program: Program = bind(
+            plan,
+            registry.target_type,
+            early_exit=self._early_exit,
+            cache_predicate=predicate,
+            ignore_extra_overrides=self._ignore_extra,
+        )
+        self._takes = {
+            kind: frozenset(way.port.name for way in plan.given if way.port.kind == kind)
+            for kind in ("input", "output")
+        }
+        self._gives = ports_in(plan.taken)
+
+    def _register(self) -> None:
+        registry = builtin_registry()
+
+        def owned(target: Target) -> Any:
+            return registry.target_type(target).owns(target)
+
+        for key, thing in owned_modules(self._ending, self.plan, owned).items():
+            # Straight into the dicts: register_module refuses names that are attributes ("forward" is a fine node id).
+            if isinstance(thing, nn.Parameter):
+                self._parameters[key] = thing
+            else:
+                self._modules[key] = thing
+
+    # --- running ---
+
+    def forward(
+        self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> StitchedModuleOutput:
+        """Run the graph once, in this thread.
+
+        Raises:
+            OverridesException: names in the two dicts that the graph doesn't take, or that are missing.
+            StitchedModuleException: what the graph wants could not be done (see `weave.errors`).
+            Whatever a node raises, with a note that names the node, what fed it and the run.
+        """
+        self._check_overrides(input_overrides, output_overrides)
+        run = Run(self._program, args, kwargs)
+        for way in run.plan.given:
+            if way.port.kind == "input":
+                run.put(way, InputArgs.from_value(input_overrides[way.port.name]))
+            else:
+                run.put(way, output_overrides[way.port.name])
+        drive(run, self._resources)
+        return self._collect(run)
+
+    def _collect(self, run: Run) -> StitchedModuleOutput:
+        values, _ = run.take(None, run.plan.taken)
+        arrived = {edge.slot: value for edge, value in zip(run.plan.taken, values, strict=True)}
+        out = StitchedModuleOutput({}, {})
+        for port in self._gives:
+            brought = [arrived[edge.slot] for edge in port.edges]
+            value = reduce(port.edges, brought, None, run.plan)
+            (out.captured_inputs if port.kind == "input" else out.captured_outputs)[port.name] = value
+        return out
+
+    def _check_overrides(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        given: dict[str, Mapping[str, Any]] = {"input": inputs, "output": outputs}
+        missing: list[str] = []
+        extra: list[str] = []
+        for kind, dictionary in given.items():
+            if not isinstance(dictionary, Mapping):
+                raise TypeError(
+                    "a StitchedModule is called with two dicts first: stitched(input_overrides, output_overrides, *args, "
+                    f"**kwargs); {kind}_overrides is a {type(dictionary).__name__}"
+                )
+            takes = self._takes[kind]
+            if dictionary.keys() == takes:
+                continue
+            missing += [f"{kind} {name!r}" for name in sorted(takes - dictionary.keys())]
+            if not self._ignore_extra:
+                for name in dictionary:
+                    if name not in takes:
+                        extra.append(f"{kind} {name!r} ({self._hint(kind, name)})")
+        if missing or extra:
+            expected = [f"{kind} {name!r}" for kind, takes in self._takes.items() for name in sorted(takes)]
+            said = [f"missing: {', '.join(missing)}"] if missing else []
+            said += [f"not taken by the graph: {', '.join(extra)}"] if extra else []
+            raise OverridesException(
+                f"wrong names in the overrides; {'; '.join(said)}. It takes {', '.join(expected) or 'none at all'}. "
+                "The first dict is for ExternalTarget().input(...), the second for ExternalTarget().output(...)"
+                + ("; knot(ignore_extra_overrides=True) lets extra ones pass" if extra else ""),
+                missing=tuple(missing),
+                extra=tuple(extra),
+                expected=tuple(expected),
+            )
+
+    def _hint(self, kind: str, name: str) -> str:
+        other = "output" if kind == "input" else "input"
+        if name in self._takes[other]:
+            return f"it belongs in {other}_overrides"
+        return _near_text(name, sorted(self._takes[kind]))
+
+    def __enter__(self) -> Self:
+        """Open what target types need opened; their nodes find it in `firing.resources`."""
+        registry = builtin_registry()
+        with contextlib.ExitStack() as stack:
+            resources: dict[Target, Any] = {}
+            for target in self._ending:
+                make = registry.target_type(target).resources
+                if make is not None:
+                    context: Any = make(target)
+                    resources[target] = stack.enter_context(context)
+            self._stack = stack.pop_all()
+        self._resources = resources
+        return self
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        self._resources = None
+        return self._stack.__exit__(*raised)
+
+    # --- what the seed's API also offers ---
+
+    def create_input_overrides(self, values_to_node: dict[IODescriptor, Any]) -> PassageInputOverrides:
+        """Values for input ports of one node, reduced, by port name (a function of the original where reducers look)."""
+        registry, ids = builtin_registry(), self.plan.nodes
+        return input_overrides_of(values_to_node, lambda port: _resolve(registry, port, ids))
+
+    def create_output_overrides(self, values_to_node: dict[IODescriptor, Any]) -> PassageOutputOverrides:
+        """Values for output ports of one node, reduced, by port name (a function of the original where one requires it)."""
+        registry, ids = builtin_registry(), self.plan.nodes
+        return output_overrides_of(values_to_node, lambda port: _resolve(registry, port, ids))
+
+    # --- being an nn.Module ---
+
+    @property
+    def plan(self) -> Plan:
+        """The graph as it runs: prints, compares, `to_dict()`, `to_mermaid()`."""
+        return self._program.plan
+
+    def describe(self) -> str:
+        """The graph as text: every unit in the order in which one thread fires them, with what feeds it."""
+        return str(self.plan)
+
+    def __repr__(self) -> str:
+        nodes = list(dict.fromkeys(unit.node for unit in self.plan.units))
+        shown = ", ".join(nodes[:6]) + (f", and {len(nodes) - 6} more" if len(nodes) > 6 else "")
+        takes = ", ".join(f"{kind} {name!r}" for kind, names in self._takes.items() for name in sorted(names))
+        gives = ", ".join(f"{port.kind} {port.name!r}" for port in self._gives)
+        return (
+            f"StitchedModule({len(nodes)} nodes, {len(self.plan.edges)} stitches: {shown}\n"
+            f"  takes {takes or 'nothing'}\n"
+            f"  gives {gives or 'nothing'}\n"
+            ")"
+        )
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        before = dict(self._parameters)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        # torch may put a new Parameter in the old one's place (from meta, say): a constant target must follow.
+        for key, parameter in self._parameters.items():
+            if parameter is not before[key]:
+                for target in self._ending:
+                    if isinstance(target, ConstantTarget) and target.value is before[key]:
+                        target.value = parameter
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        for key in ("_program", "_takes", "_gives", "_stack"):
+            state.pop(key, None)
+        state["_resources"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._tie()
+
+
+def _directions(registry: Registry, target: Target) -> Directions:
+    record = registry.target_type(target)
+    return Directions(record.sources, record.destinations)
+
+
+def _resolve(
+    registry: Registry, port: IODescriptor, ids: Mapping[Target, str]
+) -> tuple[Callable[..., Any], Callable[..., Any], bool]:
+    """A port's adapter, reducer and whether the reducer needs the original; names looked up."""
+    adapter: Any = port.adapter
+    if isinstance(adapter, str):
+        named = registry.adapter(adapter, port.kind)
+        adapter = EachCall(named.fn) if named.each_call else named.fn
+    if not callable(adapter):
+        raise KnotException(
+            f"the adapter of {port_text(port, ids.get(port.target))} is {adapter!r}: it must be a function of one value, "
+            "an nn.Module or a registered name"
+        )
+    reducer = port.reducer
+    if isinstance(reducer, str):
+        definition = registry.reducer(reducer, port.kind)
+        return adapter, definition.fn, definition.requires_original_output
+    return adapter, reducer.reducer_fn, getattr(reducer, "requires_original_output", False)  # type: ignore[union-attr]
+
+
+def _near_text(name: str, names: list[str]) -> str:
+    near = nearest(str(name), names)
+    if near:
+        return f"did you mean {' or '.join(map(repr, near))}?"
+    return f"there are {', '.join(map(repr, names))}" if names else "there are none"
