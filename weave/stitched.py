@@ -6,7 +6,7 @@ A run keeps all its state to itself, so one `StitchedModule` may be called from 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from weave.engine.run import Run, reduce
 from weave.errors import KnotException, OverridesException
 from weave.graph.adapters import EachCall
 from weave.graph.args import InputArgs
-from weave.graph.check import Directions, check_form
+from weave.graph.check import check_form
 from weave.graph.descriptors import IODescriptor, Node, StitchDescriptor, port_text
 from weave.graph.owned import owned_modules
 from weave.graph.plan import Plan, build, gather, node_ids, ports_in
@@ -80,47 +80,46 @@ class StitchedModule(nn.Module):
         ignore_extra_overrides: bool = False,
     ) -> None:
         super().__init__()
-        # The lists are copied: a needle that stitches on changes what it knots next, not this.
-        self._ending: dict[Target, list[StitchDescriptor]] = gather(nodes)
+        ending = gather(nodes)
+        self._targets = tuple(ending)
         self._predicate = capture_cache_outputs_predicate
         self._early_exit = early_exit
         self._ignore_extra = ignore_extra_overrides
         self._resources: dict[Target, Any] | None = None
-        self._tie()
-        self._register()
+        self._register(self._tie(ending))
 
     # --- tying ---
 
-    def _tie(self) -> None:
+    def _tie(self, ending: Mapping[Target, Sequence[StitchDescriptor]]) -> Mapping[Target, str]:
         registry = builtin_registry()
-        ids = node_ids(self._ending)
-        check_form(self._ending, ids, lambda target: _directions(registry, target))
+        ids = node_ids(ending)
+        check_form(ending, ids, registry.target_type)
 
         def resolve(port: IODescriptor) -> tuple[Callable[..., Any], Callable[..., Any], bool]:
             return _resolve(registry, port, ids)
 
-        plan = build(self._ending, ids, resolve)
+        plan = build(ending, ids, resolve)
         predicate = None if self._predicate is always_false_predicate else self._predicate
         self._program: Program = bind(
             plan,
             registry.target_type,
             early_exit=self._early_exit,
             cache_predicate=predicate,
-            ignore_extra_overrides=self._ignore_extra,
         )
         self._takes = {
             kind: frozenset(way.port.name for way in plan.given if way.port.kind == kind)
             for kind in ("input", "output")
         }
         self._gives = ports_in(plan.taken)
+        return ids
 
-    def _register(self) -> None:
+    def _register(self, ids: Mapping[Target, str]) -> None:
         registry = builtin_registry()
 
         def owned(target: Target) -> Any:
             return registry.target_type(target).owns(target)
 
-        for key, thing in owned_modules(self._ending, self.plan, owned).items():
+        for key, thing in owned_modules(ids, self.plan, owned).items():
             # Straight into the dicts: register_module refuses names that are attributes ("forward" is a fine node id).
             if isinstance(thing, nn.Parameter):
                 self._parameters[key] = thing
@@ -201,7 +200,7 @@ class StitchedModule(nn.Module):
         registry = builtin_registry()
         with contextlib.ExitStack() as stack:
             resources: dict[Target, Any] = {}
-            for target in self._ending:
+            for target in self._targets:
                 make = registry.target_type(target).resources
                 if make is not None:
                     context: Any = make(target)
@@ -255,26 +254,27 @@ class StitchedModule(nn.Module):
         # torch may put a new Parameter in the old one's place (from meta, say): a constant target must follow.
         for key, parameter in self._parameters.items():
             if parameter is not before[key]:
-                for target in self._ending:
+                for target in self._targets:
                     if isinstance(target, ConstantTarget) and target.value is before[key]:
                         target.value = parameter
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        # The plan is made anew from the stitches, which pickle and copy with the modules that they are about.
+        state["_stitches"] = [edge.stitch for edge in self.plan.edges]
         for key in ("_program", "_takes", "_gives", "_stack"):
             state.pop(key, None)
         state["_resources"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        stitches = state.pop("_stitches")
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._tie()
-
-
-def _directions(registry: Registry, target: Target) -> Directions:
-    record = registry.target_type(target)
-    return Directions(record.sources, record.destinations)
+        ending: dict[Target, list[StitchDescriptor]] = {target: [] for target in self._targets}
+        for stitch in stitches:
+            ending[stitch.destination_descriptor.target].append(stitch)
+        self._tie(ending)
 
 
 def _resolve(

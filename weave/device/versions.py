@@ -12,7 +12,8 @@ import torch
 from weave.graph.args import InputArgs
 from weave.graph.structure import leaves
 
-_NO_TENSORS = frozenset({int, float, bool, str, bytes, complex, type(None), type})
+# Types of which no value holds a tensor: the common ones, tested first because most functions of a graph give them.
+WITHOUT_TENSORS = frozenset({int, float, bool, str, bytes, complex, type(None), type})
 
 
 class Mark:
@@ -32,7 +33,7 @@ class Mark:
 
 def mark(value: Any, since: int = 0, waiting: int = 1) -> Mark | None:
     """A mark of a value, `None` where it holds no tensor that counts its versions."""
-    if type(value) in _NO_TENSORS:
+    if type(value) in WITHOUT_TENSORS:
         return None
     if isinstance(value, torch.Tensor):
         if value.is_inference():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from weave.engine.program import Bound
 from weave.engine.run import Run, reduce
 from weave.errors import StitchedModuleException
 from weave.graph.args import InputArgs
@@ -18,23 +17,24 @@ T = TypeVar("T")
 class InlineFiring:
     """A firing in the caller's thread."""
 
-    __slots__ = ("_bound", "_resources", "_run", "_values")
+    __slots__ = ("_binding", "_resources", "_run", "_unit", "_values")
 
-    def __init__(self, run: Run, bound: Bound, values: list[Any], resources: Mapping[Target, Any] | None) -> None:
+    def __init__(self, run: Run, index: int, values: list[Any], resources: Mapping[Target, Any] | None) -> None:
         self._run = run
-        self._bound = bound
-        self._values = {edge.slot: value for edge, value in zip(bound.unit.entries, values, strict=True)}
+        self._unit = run.plan.units[index]
+        self._binding = run.program.bindings[index]
+        self._values = {edge.slot: value for edge, value in zip(self._unit.entries, values, strict=True)}
         self._resources = resources
 
     @property
     def target(self) -> Target:
         """The target that fires."""
-        return self._bound.unit.target
+        return self._unit.target
 
     @property
     def node(self) -> str:
         """The node's id."""
-        return self._bound.unit.node
+        return self._unit.node
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -49,7 +49,7 @@ class InlineFiring:
     @property
     def prepared(self) -> Any:
         """What the target type's `prepare` returned."""
-        return self._bound.prepared
+        return self._binding.prepared
 
     @property
     def resources(self) -> Any:
@@ -65,7 +65,7 @@ class InlineFiring:
         if not isinstance(port, InPort):
             name = port
             port = next(
-                (p for p in ports_in(self._bound.unit.entries) if p.kind == "input" and p.name == name),
+                (p for p in ports_in(self._unit.entries) if p.kind == "input" and p.name == name),
                 InPort("input", name, ()),
             )
             if not port.edges:
@@ -79,7 +79,9 @@ class InlineFiring:
         if isinstance(port, OutPort):
             exits = port.exits
         else:
-            exits = tuple(way for p in self._bound.outputs if p.kind == "output" and p.name == port for way in p.exits)
+            exits = tuple(
+                way for p in self._binding.outputs if p.kind == "output" and p.name == port for way in p.exits
+            )
         for way in exits:
             self._run.put(way, value)
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from weave.graph.plan import InPort, OutPort, Plan, Unit, ports_in, ports_out
+from weave.errors import PluginException
+from weave.graph.plan import InPort, OutPort, Plan, ports_in, ports_out
 from weave.graph.targets import Target
 from weave.spi.executor import Executor
 from weave.spi.records import TargetType
 
 
-class Bound(NamedTuple):
-    """A unit ready to fire. `function` is the executor's, where a firing is nothing but a call."""
+class Binding(NamedTuple):
+    """A unit's executor and what it needs. Units that are nothing but a call share one."""
 
-    unit: Unit
     executor: Executor
-    function: Callable[[Target], Callable[..., Any]] | None
-    plain: bool  # every entry has the default reducer, so arguments can be put together without an InputArgs
-    prepared: Any
-    outputs: tuple[OutPort, ...]
+    prepared: Any = None
+    outputs: tuple[OutPort, ...] = ()
 
 
 class Prepared(NamedTuple):
@@ -34,11 +32,11 @@ class Prepared(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What drivers run."""
+    """What drivers run. By unit: its binding; what to call, where a firing is a call with all reducers the default."""
 
     plan: Plan
-    bound: tuple[Bound, ...]
-    ignore_extra_overrides: bool
+    bindings: tuple[Binding, ...]
+    calls: tuple[Callable[..., Any] | None, ...]
 
 
 def bind(
@@ -47,23 +45,29 @@ def bind(
     *,
     early_exit: bool,
     cache_predicate: Callable[[str, Any], bool] | None,
-    ignore_extra_overrides: bool,
 ) -> Program:
     """Bind a plan to its executors. Target types check their ports here and raise a `KnotException`."""
-    bound = []
+    bindings: list[Binding] = []
+    calls: list[Callable[..., Any] | None] = []
+    shared: dict[int, Binding] = {}
     for unit in plan.units:
         record = record_of(unit.target)
         executor = record.executor
-        assert executor is not None, f"{record.name} has units but no executor"
+        if executor is None:
+            raise PluginException(f"the target type {record.name!r} has no executor", name=record.name)
         function = getattr(executor, "function", None)
-        prepared: Any = None
-        outputs: tuple[OutPort, ...] = ()
-        if function is None or record.prepare is not None:
-            outputs = ports_out(unit.exits)
-            if record.prepare is not None:
-                prepared = record.prepare(
-                    Prepared(unit.target, unit.node, ports_in(unit.entries), outputs, early_exit, cache_predicate)
-                )
-        plain = all(edge.reducer is None for edge in unit.entries)
-        bound.append(Bound(unit, executor, function, plain, prepared, outputs))
-    return Program(plan, tuple(bound), ignore_extra_overrides)
+        if function is not None and record.prepare is None and all(edge.reducer is None for edge in unit.entries):
+            binding = shared.get(id(executor))
+            if binding is None:
+                binding = shared[id(executor)] = Binding(executor)
+            bindings.append(binding)
+            calls.append(function(unit.target))
+            continue
+        outputs = ports_out(unit.exits)
+        prepared = None
+        if record.prepare is not None:
+            inputs = ports_in(unit.entries)
+            prepared = record.prepare(Prepared(unit.target, unit.node, inputs, outputs, early_exit, cache_predicate))
+        bindings.append(Binding(executor, prepared, outputs))
+        calls.append(None)
+    return Program(plan, tuple(bindings), tuple(calls))

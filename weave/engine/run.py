@@ -61,43 +61,44 @@ class Run:
             if marked is not None:
                 self.marks[slot] = marked
 
-    def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]]]:
+    def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]] | None]:
         """Empty the slots of a unit (`None`: the external boundary): adapted values, and marks that others wait on."""
-        taken, shared = [], []
+        taken: list[Any] = []
+        shared: list[tuple[Edge, Mark]] | None = None
         for edge in entries:
-            value, marked = self.values[edge.slot], self.marks[edge.slot]
+            value = self.values[edge.slot]
             if value is EMPTY:
                 raise self.starved(unit, edge)
             self.values[edge.slot] = EMPTY
-            if marked is not None:
-                self.marks[edge.slot] = None
-                if marked.changed():
-                    raise self.changed(edge.slot, marked)
-                marked.waiting -= 1
-                if marked.waiting:
-                    shared.append((edge, marked))
-            taken.append(self.arrive(edge, value))
+            if self.marks[edge.slot] is not None:
+                shared = self.unmark(edge, shared)
+            if edge.adapter is not None:
+                value = edge.adapter(value)
+            if edge.crosses:
+                if not isinstance(value, InputArgs):
+                    value = InputArgs.of((value,), {})
+            elif edge.port.kind == "input" and not isinstance(value, InputArgs):
+                raise self.no_arguments(edge, value)
+            taken.append(value)
         return taken, shared
 
-    def arrive(self, edge: Edge, value: Any) -> Any:
-        """The destination's adapter, and the crossing from an output to an input."""
-        if edge.adapter is not None:
-            value = edge.adapter(value)
-        stitch = edge.stitch
-        if stitch.destination_descriptor.kind == "input" and not isinstance(value, InputArgs):
-            if stitch.source_descriptor.kind == "output":
-                return InputArgs.of((value,), {})
-            raise StitchedModuleException(
-                f"the adapter of {self.plan.text(edge.port)} returned a {type(value).__name__}: from an input to an input "
-                "it must return an InputArgs (wrap it: InputArgs(value))"
-            )
-        return value
+    def unmark(self, edge: Edge, shared: list[tuple[Edge, Mark]] | None) -> list[tuple[Edge, Mark]] | None:
+        """Take a slot's mark off, once the value is seen to be as it was; on `shared` where others wait for it still."""
+        marked = self.marks[edge.slot]
+        self.marks[edge.slot] = None
+        if marked is None:
+            return shared
+        if marked.changed():
+            raise self.changed(edge.slot, marked)
+        marked.waiting -= 1
+        if marked.waiting:
+            shared = shared or []
+            shared.append((edge, marked))
+        return shared
 
-    def ended(self, index: int, shared: Iterable[tuple[Edge, Mark]]) -> None:
-        """A unit has fired: what it gave and what it shares with others must be as it was delivered."""
-        unit = self.plan.units[index]
-        self.fired.append(index)
-        for edge, marked in shared:
+    def check(self, unit: Unit, shared: Iterable[tuple[Edge, Mark]] | None) -> None:
+        """A unit has fired: what it shares with others and what it gave must be as they were delivered."""
+        for edge, marked in shared or ():
             if marked.waiting and marked.changed():
                 raise self.changed(edge.slot, marked, by=unit.node)
         for way in unit.exits:
@@ -122,6 +123,13 @@ class Run:
             node=node,
             port=said,
             suspects=suspects,
+        )
+
+    def no_arguments(self, edge: Edge, value: Any) -> StitchedModuleException:
+        """The error for a value that goes from an input to an input and is no `InputArgs`."""
+        return StitchedModuleException(
+            f"the adapter of {self.plan.text(edge.port)} returned a {type(value).__name__}: from an input to an input it "
+            "must return an InputArgs (wrap it: InputArgs(value))"
         )
 
     def starved(self, unit: Unit | None, edge: Edge) -> CantResolveNodeDependenciesException:

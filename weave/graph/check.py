@@ -6,26 +6,28 @@ Loops are found by the plan's topological sort, which is linear; see `plan.build
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from weave.errors import (
     ContradictionException,
-    KnotException,
     MultipleExternalNodesException,
     OnlyInternalNodesException,
     UnknownPortException,
 )
-from weave.graph.descriptors import InputDescriptor, IODescriptor, OutputDescriptor, StitchDescriptor, port_text
+from weave.graph.descriptors import IODescriptor, StitchDescriptor, port_text
 from weave.graph.targets import ExternalTarget, ModuleTarget, RemoteTarget, Target
 
 
-class Directions:
-    """Which kinds of port (`"input"`, `"output"`) of a target type may start a stitch, and which may end one."""
+class Directions(Protocol):
+    """What of a target type's record is asked here."""
 
-    __slots__ = ("destinations", "sources")
+    @property
+    def sources(self) -> Collection[str]:
+        """Which kinds of port (`"input"`, `"output"`) a stitch may start from."""
 
-    def __init__(self, sources: Collection[str], destinations: Collection[str]) -> None:
-        self.sources = frozenset(sources)
-        self.destinations = frozenset(destinations)
+    @property
+    def destinations(self) -> Collection[str]:
+        """Which kinds of port a stitch may end on."""
 
 
 def check_form(
@@ -45,26 +47,27 @@ def check_form(
             f"nothing gets in or out of the graph of {', '.join(map(repr, ids.values())) or 'no targets at all'}: "
             "stitch a port to or from ExternalTarget() (or a RemoteTarget)"
         )
-    of = {target: directions(target) for target in ending}
-    checked = set[tuple[int, bool]]()
-    for stitches in ending.values():
+    remotes = False
+    of: dict[Target, Directions] = {}
+    for target in ending:
+        of[target] = directions(target)
+        remotes = remotes or isinstance(target, RemoteTarget)
+    for target, stitches in ending.items():
+        ends = of[target].destinations
         for stitch in stitches:
             source, destination = stitch.source_descriptor, stitch.destination_descriptor
-            if (id(source), True) not in checked:
-                checked.add((id(source), True))
+            if source.kind not in of[source.target].sources or source.call is not None:
                 _check_port(source, ids, of[source.target].sources, "source", stitch)
-            if (id(destination), False) not in checked:
-                checked.add((id(destination), False))
-                _check_port(destination, ids, of[destination.target].destinations, "destination", stitch)
-    _check_remotes(ending, ids)
+            if destination.kind not in ends or destination.call is not None:
+                _check_port(destination, ids, ends, "destination", stitch)
+    if remotes:
+        _check_remotes(ending, ids)
 
 
 def _check_port(
     port: IODescriptor, ids: Mapping[Target, str], kinds: Collection[str], end: str, stitch: StitchDescriptor
 ) -> None:
     node = ids[port.target]
-    if not isinstance(port, InputDescriptor | OutputDescriptor):
-        raise KnotException(f"a stitch joins two ports, not {port!r}")
     said = port_text(port, node)
     if port.kind not in kinds:
         can = f"only its {' and '.join(sorted(kinds))} can" if kinds else "none of its ports can"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from weave.graph.adapters import InputAdapter, OutputAdapter, default_input_adapter_fn, default_output_adapter_fn
 from weave.graph.reducers import InputReducer, OutputReducer
@@ -24,6 +24,8 @@ AnyOutputReducer: TypeAlias = OutputReducer | Callable[..., Any] | str
 class InputDescriptor:
     """An input port of a target. Made by `target.input(...)`; one object may take part in several stitches."""
 
+    kind: ClassVar[Literal["input"]] = "input"  # which side of a call this is
+
     target: Target
     input_name: str = ""
     input_adapter: InputAdapter | str = default_input_adapter_fn
@@ -34,11 +36,6 @@ class InputDescriptor:
     def __post_init__(self) -> None:
         if not isinstance(self.reducer, InputReducer | str):
             self.reducer = InputReducer(_callable(self.reducer, "an input's reducer", InputReducer))
-
-    @property
-    def kind(self) -> Literal["input"]:
-        """Which side of a call this is."""
-        return "input"
 
     @property
     def name(self) -> str:
@@ -58,6 +55,8 @@ class InputDescriptor:
 class OutputDescriptor:
     """An output port of a target. Made by `target.output(...)` or `remote.value(...)`."""
 
+    kind: ClassVar[Literal["output"]] = "output"
+
     target: Target
     output_name: str = ""
     output_adapter: OutputAdapter | str = default_output_adapter_fn
@@ -68,11 +67,6 @@ class OutputDescriptor:
     def __post_init__(self) -> None:
         if not isinstance(self.reducer, OutputReducer | str):
             self.reducer = OutputReducer(_callable(self.reducer, "an output's reducer", OutputReducer))
-
-    @property
-    def kind(self) -> Literal["output"]:
-        """Which side of a call this is."""
-        return "output"
 
     @property
     def name(self) -> str:

@@ -6,34 +6,33 @@ A module in two targets appears once, under the first one's node id; so does one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import nn
 
-from weave.graph.descriptors import IODescriptor, StitchDescriptor
+from weave.graph.descriptors import IODescriptor
 from weave.graph.plan import Plan
-from weave.graph.reducers import IOReducer
 from weave.graph.targets import Target
 
 
 def owned_modules(
-    ending: Mapping[Target, Sequence[StitchDescriptor]], plan: Plan, owned: Callable[[Target], Iterable[Any]]
+    ids: Mapping[Target, str], plan: Plan, owned: Callable[[Target], Iterable[Any]]
 ) -> dict[str, nn.Module | nn.Parameter]:
     """Modules and parameters to register, by a key that `state_dict` can use."""
-    candidates: list[tuple[str, Any]] = []
-    for target in ending:
-        candidates += [(plan.nodes[target], thing) for thing in owned(target)]
-    ports: dict[int, IODescriptor] = {}
+    candidates: list[tuple[str, Any]] = [(ids[target], thing) for target in ids for thing in owned(target)]
+    ports: dict[int, tuple[IODescriptor, list[tuple[Any, str]]]] = {}
     for edge in plan.edges:
-        for port in (edge.stitch.source_descriptor, edge.port):
-            ports.setdefault(id(port), port)
-    for port in ports.values():
-        parts = [plan.nodes[port.target], port.kind, *([port.name] if port.name else [])]
-        reducer = port.reducer.reducer_fn if isinstance(port.reducer, IOReducer) else None
-        for thing, what in ((port.adapter, "adapter"), (reducer, "reducer")):
-            if isinstance(thing, nn.Module):
-                candidates.append(("_".join([*parts, what]), thing))
+        if edge.adapter is not None or edge.reducer is not None:
+            things = [(edge.port.adapter, "adapter"), (getattr(edge.port.reducer, "reducer_fn", None), "reducer")]
+            ports.setdefault(id(edge.port), (edge.port, things))
+    for exits in (plan.given, *(unit.exits for unit in plan.units)):
+        for way in exits:
+            if way.adapter is not None:
+                ports.setdefault(id(way.port), (way.port, []))[1].append((way.port.adapter, "adapter"))
+    for port, things in ports.values():
+        parts = [ids[port.target], port.kind, *([port.name] if port.name else [])]
+        candidates += [("_".join([*parts, what]), thing) for thing, what in things if isinstance(thing, nn.Module)]
 
     inside: dict[int, int] = {}
     for _, thing in candidates:

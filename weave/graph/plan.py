@@ -14,13 +14,12 @@ Objects are counted here: half a kilobyte a node is the budget, so ports are not
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from weave.errors import InputsLoopFoundException, OutputsLoopFoundException
-from weave.graph.adapters import IDENTITIES
-from weave.graph.descriptors import IODescriptor, Node, StitchDescriptor, port_text, target_text
+from weave.graph.adapters import IDENTITIES, default_input_adapter_fn
+from weave.graph.descriptors import InputDescriptor, IODescriptor, Node, StitchDescriptor, port_text, target_text
 from weave.graph.reducers import default_input_reducer_fn, default_output_reducer_fn
 from weave.graph.targets import ExternalTarget, RemoteTarget, Target
 
@@ -28,17 +27,22 @@ Kind: TypeAlias = Literal["input", "output"]
 Role: TypeAlias = Literal["fire", "send", "receive"]
 Resolve: TypeAlias = Callable[[IODescriptor], tuple[Callable[..., Any], Callable[..., Any], bool]]
 
+_new: Any = tuple.__new__  # half the time of a NamedTuple's own constructor, where there are many to make
 DEFAULT_REDUCERS = (default_input_reducer_fn, default_output_reducer_fn)
 
 
 class Edge(NamedTuple):
-    """A stitch as its destination sees it. `adapter` and `reducer` are `None` where they are the defaults."""
+    """A stitch as its destination sees it. `adapter` and `reducer` are `None` where they are the defaults.
+
+    `crosses`: from an output to an input, where a value that is no `InputArgs` becomes one positional argument.
+    """
 
     slot: int
-    stitch: StitchDescriptor
     adapter: Callable[[Any], Any] | None
+    crosses: bool
     reducer: Callable[..., Any] | None
     requires_original: bool
+    stitch: StitchDescriptor
 
     @property
     def port(self) -> IODescriptor:
@@ -49,9 +53,9 @@ class Edge(NamedTuple):
 class Exit(NamedTuple):
     """A source descriptor: where its value goes."""
 
-    port: IODescriptor
     adapter: Callable[[Any], Any] | None
     slots: tuple[int, ...]
+    port: IODescriptor
 
 
 class Unit(NamedTuple):
@@ -84,7 +88,7 @@ class OutPort(NamedTuple):
 class Plan:
     """A graph, ready to run. Prints as its text; `to_dict()` and `to_mermaid()` give other forms."""
 
-    __slots__ = ("edges", "given", "nodes", "producers", "taken", "units")
+    __slots__ = ("_ids", "edges", "given", "producers", "taken", "units")
 
     def __init__(
         self,
@@ -93,14 +97,24 @@ class Plan:
         producers: tuple[int, ...],
         given: tuple[Exit, ...],
         taken: tuple[Edge, ...],
-        nodes: Mapping[Target, str],
     ) -> None:
         self.units = units
         self.edges = edges
         self.producers = producers  # by slot: the index of the unit that fills it, -1 for the external boundary
         self.given = given
         self.taken = taken
-        self.nodes = nodes
+        self._ids: dict[Target, str] = {}
+
+    @property
+    def nodes(self) -> Mapping[Target, str]:
+        """Node ids by target. Put together when first asked for: only messages and pictures want it."""
+        if not self._ids:
+            ids = {unit.target: unit.node for unit in self.units if not isinstance(unit.target, RemoteTarget)}
+            others: list[Target] = [u.target for u in self.units if isinstance(u.target, RemoteTarget)]
+            others += [p.target for e in self.edges for p in (e.stitch.source_descriptor, e.port)]
+            ids.update(node_ids(t for t in dict.fromkeys(others) if t not in ids))
+            self._ids = ids
+        return self._ids
 
     def in_degrees(self) -> list[int]:
         """How many values each unit waits for. Those from outside count: they are delivered like any other."""
@@ -167,20 +181,17 @@ def ports_out(exits: Iterable[Exit]) -> tuple[OutPort, ...]:
 
 def gather(nodes: Mapping[Target, Node]) -> dict[Target, list[StitchDescriptor]]:
     """The stitches that end at each target, in order. Targets stand in order of appearance; every one is there."""
-    ending: dict[Target, list[StitchDescriptor]] = {target: [] for target in nodes}
-    seen = set[int]()
-    for node in nodes.values():
-        for stitch in node.stitches_to:
-            if id(stitch) not in seen:
-                seen.add(id(stitch))
-                ending.setdefault(stitch.source_descriptor.target, [])
-                ending.setdefault(stitch.destination_descriptor.target, []).append(stitch)
-    for node in nodes.values():  # a dict of nodes made by hand may know a stitch at one end only
+    ending: dict[Target, list[StitchDescriptor]] = {target: list(node.stitches_to) for target, node in nodes.items()}
+    known = {id(stitch) for stitches in ending.values() for stitch in stitches}
+    for node in nodes.values():  # a dict of nodes made by hand may know a stitch, or a target, at one end only
         for stitch in node.stitches_from:
-            if id(stitch) not in seen:
-                seen.add(id(stitch))
-                ending.setdefault(stitch.source_descriptor.target, [])
+            if id(stitch) not in known:
+                known.add(id(stitch))
                 ending.setdefault(stitch.destination_descriptor.target, []).append(stitch)
+    for stitches in list(ending.values()):
+        for stitch in stitches:
+            if stitch.source_descriptor.target not in ending:
+                ending[stitch.source_descriptor.target] = []
     return ending
 
 
@@ -201,128 +212,139 @@ def node_ids(targets: Iterable[Target]) -> dict[Target, str]:
     return ids
 
 
-def _unit_key(target: Target, port: IODescriptor, role: Role) -> Any:
-    return (target, role, port.name) if isinstance(target, RemoteTarget) else target
-
-
 def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Target, str], resolve: Resolve) -> Plan:
     """Make the plan. `resolve(port)` gives the port's adapter, reducer and whether that needs the original.
+
+    One pass over the stitches, one over the units; 10 microseconds a node is the budget, hence the plain loops.
 
     Raises:
         InputsLoopFoundException, OutputsLoopFoundException: the stitches are no directed acyclic graph.
     """
-    keys: dict[Any, int] = {}
     units: list[tuple[str, Target, Role]] = []
+    places: dict[Any, int] = {}  # by target; by (target, role, key) for remotes; -1 is the external boundary
+    for target in ending:
+        if isinstance(target, ExternalTarget):
+            places[target] = -1
+        elif not isinstance(target, RemoteTarget):
+            places[target] = len(units)
+            units.append((ids[target], target, "fire"))
 
-    def unit_of(target: Target, port: IODescriptor, role: Role) -> int:
-        key = _unit_key(target, port, role)
-        index = keys.get(key)
-        if index is None:
-            index = keys[key] = len(units)
-            if isinstance(target, RemoteTarget):
-                units.append((f"{ids[target]}.{role}({port.name!r})", target, role))
-            else:
-                units.append((ids[target], target, "fire"))
-        return index
+    def remote(target: Target, role: Role, name: str) -> int:
+        place = places.get((target, role, name))
+        if place is None:
+            place = places[target, role, name] = len(units)
+            units.append((f"{ids[target]}.{role}({name!r})", target, role))
+            entries.append([])
+            leaving.append([])
+        return place
 
-    entries: list[list[Edge]] = []
-    exits: dict[int, dict[int, tuple[IODescriptor, list[int]]]] = {}
+    nothing: list[Any] = []
+    entries: list[list[Edge]] = [nothing] * len(units)
+    leaving: list[list[tuple[IODescriptor, list[int]]]] = [nothing] * len(units)
     edges: list[Edge] = []
     producers: list[int] = []
-    successors: list[list[int]] = []
-    degrees: list[int] = []
-    resolved: dict[int, tuple[Any, Any, bool]] = {}
-    for target in ending:
-        if not isinstance(target, ExternalTarget | RemoteTarget):
-            keys[target] = len(units)
-            units.append((ids[target], target, "fire"))
+    consumers: list[int] = []
     taken: list[Edge] = []
+    given: list[tuple[IODescriptor, list[int]]] = []
+    ways: dict[int, list[int]] = {}
     for target, stitches in ending.items():
+        place = places.get(target)
+        if place is not None and stitches:
+            arriving: list[Edge] = taken
+            if place >= 0:
+                arriving = entries[place] = []
         for stitch in stitches:
             source, destination = stitch.source_descriptor, stitch.destination_descriptor
-            if isinstance(source.target, ExternalTarget):
-                producer = -1
-            else:
-                producer = keys.get(source.target, -1)
-                if producer < 0:
-                    producer = unit_of(source.target, source, "receive")
-            if isinstance(target, ExternalTarget):
-                consumer = -1
-            else:
-                consumer = keys.get(target, -1)
-                if consumer < 0:
-                    consumer = unit_of(target, destination, "send")
-            got = resolved.get(id(destination))
-            if got is None:
-                adapter, reducer, original = resolve(destination)
-                got = resolved[id(destination)] = (
-                    None if adapter in IDENTITIES else adapter,
-                    None if reducer in DEFAULT_REDUCERS else reducer,
-                    original,
-                )
+            producer = places.get(source.target)
+            if producer is None:
+                producer = remote(source.target, "receive", source.name)
             slot = len(edges)
-            edge = Edge(slot, stitch, *got)
+            crosses = source.kind == "output" and destination.kind == "input"
+            edge = _new(Edge, (slot, *_ends(destination, resolve, crosses), stitch))
             edges.append(edge)
             producers.append(producer)
-            while len(entries) < len(units):
-                entries.append([])
-                successors.append([])
-                degrees.append(0)
-            (taken if consumer < 0 else entries[consumer]).append(edge)
-            exits.setdefault(producer, {}).setdefault(id(source), (source, []))[1].append(slot)
-            if producer >= 0 and consumer >= 0:
-                successors[producer].append(consumer)
-                degrees[consumer] += 1
-    while len(entries) < len(units):
-        entries.append([])
-        successors.append([])
-        degrees.append(0)
+            if place is None:
+                consumer = remote(target, "send", destination.name)
+                entries[consumer].append(edge)
+                consumers.append(consumer)
+            else:
+                arriving.append(edge)
+                consumers.append(place)
+            slots = ways.get(id(source))
+            if slots is not None:
+                slots.append(slot)
+                continue
+            slots = ways[id(source)] = [slot]
+            if producer < 0:
+                given.append((source, slots))
+            elif leaving[producer]:
+                leaving[producer].append((source, slots))
+            else:
+                leaving[producer] = [(source, slots)]
 
-    order = _topological(successors, degrees)
+    order = _topological(leaving, producers, consumers)
     if len(order) < len(units):
-        _raise_loop(ids, edges, producers, entries, set(order))
-    place = [0] * len(units)
+        _raise_loop(ids, producers, entries, set(order))
+    final = [0] * len(units)
     for position, index in enumerate(order):
-        place[index] = position
+        final[index] = position
 
-    def exits_of(index: int) -> tuple[Exit, ...]:
-        return tuple(_exit(port, slots, resolve) for port, slots in exits.get(index, {}).values())
+    def exits_of(found: Iterable[tuple[IODescriptor, list[int]]]) -> tuple[Exit, ...]:
+        return tuple(
+            [
+                _new(Exit, (None if port.adapter in IDENTITIES else resolve(port)[0], tuple(slots), port))
+                for port, slots in found
+            ]
+        )
 
     return Plan(
-        units=tuple(Unit(*units[i], tuple(entries[i]), exits_of(i)) for i in order),
+        units=tuple([_new(Unit, (*units[i], tuple(entries[i]), exits_of(leaving[i]))) for i in order]),
         edges=tuple(edges),
-        producers=tuple(-1 if p < 0 else place[p] for p in producers),
-        given=exits_of(-1),
+        producers=tuple([-1 if p < 0 else final[p] for p in producers]),
+        given=exits_of(given),
         taken=tuple(taken),
-        nodes=dict(ids),
     )
 
 
-def _exit(port: IODescriptor, slots: list[int], resolve: Resolve) -> Exit:
-    adapter = port.adapter
-    if adapter in IDENTITIES:
-        return Exit(port, None, tuple(slots))
-    return Exit(port, resolve(port)[0], tuple(slots))
+def _ends(port: IODescriptor, resolve: Resolve, crosses: bool) -> tuple[Any, bool, Any, bool]:
+    """An edge's middle fields, from its destination."""
+    if (
+        type(port) is InputDescriptor  # nearly every edge of a large graph ends at a plain input
+        and port.input_adapter is default_input_adapter_fn
+        and getattr(port.reducer, "reducer_fn", None) is default_input_reducer_fn
+    ):
+        return None, crosses, None, False
+    adapter, function, original = resolve(port)
+    return (
+        None if adapter in IDENTITIES else adapter,
+        crosses,
+        None if function in DEFAULT_REDUCERS else function,
+        original,
+    )
 
 
-def _topological(successors: Sequence[Sequence[int]], degrees: Sequence[int]) -> list[int]:
+def _topological(
+    leaving: Sequence[Sequence[tuple[IODescriptor, list[int]]]], producers: Sequence[int], consumers: Sequence[int]
+) -> list[int]:
     """Kahn's order, first come first served; shorter than the graph where there is a loop."""
-    left = list(degrees)
-    ready = deque(index for index, degree in enumerate(left) if degree == 0)
-    order = []
-    while ready:
-        index = ready.popleft()
-        order.append(index)
-        for successor in successors[index]:
-            left[successor] -= 1
-            if left[successor] == 0:
-                ready.append(successor)
+    left = [0] * len(leaving)
+    for producer, consumer in zip(producers, consumers, strict=True):
+        if producer >= 0 and consumer >= 0:
+            left[consumer] += 1
+    order = [index for index, count in enumerate(left) if not count]
+    for index in order:  # grows as it goes
+        for _, slots in leaving[index]:
+            for slot in slots:
+                consumer = consumers[slot]
+                if consumer >= 0:
+                    left[consumer] -= 1
+                    if not left[consumer]:
+                        order.append(consumer)
     return order
 
 
 def _raise_loop(
     ids: Mapping[Target, str],
-    edges: Sequence[Edge],
     producers: Sequence[int],
     entries: Sequence[list[Edge]],
     done: set[int],

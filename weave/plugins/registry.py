@@ -28,6 +28,7 @@ class Registry:
         for plugin in plugins:
             manager.register(plugin)
         self._types: dict[type, list[tuple[str, TargetType]]] = {}
+        self._found: dict[type, TargetType] = {}
         self._reducers: dict[tuple[str, str], list[tuple[str, ReducerDef]]] = {}
         self._adapters: dict[str, list[tuple[str, AdapterDef]]] = {}
         for name, plugin in manager.list_name_plugin():
@@ -41,9 +42,13 @@ class Registry:
 
     def target_type(self, target: Target) -> TargetType:
         """The record for a target: that of its class, or of the nearest class it derives from."""
+        found = self._found.get(type(target))
+        if found is not None:
+            return found
         for cls in type(target).__mro__:
             if cls in self._types:
-                return _only(self._types[cls], f"the target type {cls.__name__}")
+                found = self._found[type(target)] = _only(self._types[cls], f"the target type {cls.__name__}")
+                return found
         known = ", ".join(sorted(cls.__name__ for cls in self._types))
         raise PluginException(
             f"no executor is registered for {type(target).__name__} targets (known: {known}); "

@@ -1,9 +1,10 @@
 """The executor protocol: how a target type computes. The engine calls this and nothing else of a target.
 
 An executor is one object a target type. It has `fire(firing)`, a function or an `async def`, called once for every
-firing of every node of its type; all state of a firing is in `firing`. It may instead (or also) have `function(target)`:
-then "call what it returns with the arguments of the one input, deliver the result at the one output" is all there is to
-a firing, and a driver may do that itself, without making a `Firing`. `fire` must then do the same.
+firing of every node of its type; all state of a firing is in `firing`. It may also have
+`function(target)`, asked once while the knot is tied: then "call what it returned with the arguments of the one input,
+deliver the result at the one output" is all there is to a firing, and a driver may do that itself, without making a
+`Firing`. `fire` must then do the same.
 """
 
 from __future__ import annotations
