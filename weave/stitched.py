@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import torch
 from torch import nn
+from torch._compile import _disable_dynamo  # torch.compiler.disable, without importing dynamo until it is called
 
 from weave.builtin import builtin_registry
 from weave.engine.inline import drive
@@ -138,6 +140,15 @@ class StitchedModule(nn.Module):
             StitchedModuleException: what the graph wants could not be done (see `weave.errors`).
             Whatever a node raises, with a note that names the node, what fed it and the run.
         """
+        if torch.compiler.is_dynamo_compiling():
+            # Somebody compiles a module around this one. A graph of Python calls is nothing to trace; its targets may be
+            # compiled each for itself.
+            return _outside_dynamo(self, input_overrides, output_overrides, args, kwargs)
+        return self._run_inline(input_overrides, output_overrides, args, kwargs)
+
+    def _run_inline(
+        self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], args: Any, kwargs: Any
+    ) -> StitchedModuleOutput:
         self._check_overrides(input_overrides, output_overrides)
         run = Run(self._program, args, kwargs)
         for way in run.plan.given:
@@ -275,6 +286,11 @@ class StitchedModule(nn.Module):
         for stitch in stitches:
             ending[stitch.destination_descriptor.target].append(stitch)
         self._tie(ending)
+
+
+@_disable_dynamo
+def _outside_dynamo(stitched: StitchedModule, inputs: Any, outputs: Any, args: Any, kwargs: Any) -> StitchedModuleOutput:
+    return stitched._run_inline(inputs, outputs, args, kwargs)
 
 
 def _resolve(
