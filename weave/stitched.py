@@ -182,13 +182,13 @@ class StitchedModule(nn.Module):
             takes = self._takes[kind]
             if dictionary.keys() == takes:
                 continue
-            missing += [f"{kind} {name!r}" for name in sorted(takes - dictionary.keys())]
+            missing += [f"{kind} {name!r}" for name in sorted(takes - dictionary.keys(), key=str)]
             if not self._ignore_extra:
                 for name in dictionary:
                     if name not in takes:
                         extra.append(f"{kind} {name!r} ({self._hint(kind, name)})")
         if missing or extra:
-            expected = [f"{kind} {name!r}" for kind, takes in self._takes.items() for name in sorted(takes)]
+            expected = [f"{kind} {name!r}" for kind, takes in self._takes.items() for name in sorted(takes, key=str)]
             said = [f"missing: {', '.join(missing)}"] if missing else []
             said += [f"not taken by the graph: {', '.join(extra)}"] if extra else []
             raise OverridesException(
@@ -204,7 +204,7 @@ class StitchedModule(nn.Module):
         other = "output" if kind == "input" else "input"
         if name in self._takes[other]:
             return f"it belongs in {other}_overrides"
-        return _near_text(name, sorted(self._takes[kind]))
+        return _near_text(name, sorted(self._takes[kind], key=str))
 
     def __enter__(self) -> Self:
         """Open what target types need opened; their nodes find it in `firing.resources`."""
@@ -250,7 +250,7 @@ class StitchedModule(nn.Module):
     def __repr__(self) -> str:
         nodes = list(dict.fromkeys(unit.node for unit in self.plan.units))
         shown = ", ".join(nodes[:6]) + (f", and {len(nodes) - 6} more" if len(nodes) > 6 else "")
-        takes = ", ".join(f"{kind} {name!r}" for kind, names in self._takes.items() for name in sorted(names))
+        takes = ", ".join(f"{kind} {name!r}" for kind, names in self._takes.items() for name in sorted(names, key=str))
         gives = ", ".join(f"{port.kind} {port.name!r}" for port in self._gives)
         return (
             f"StitchedModule({len(nodes)} nodes, {len(self.plan.edges)} stitches: {shown}\n"
@@ -289,7 +289,9 @@ class StitchedModule(nn.Module):
 
 
 @_disable_dynamo
-def _outside_dynamo(stitched: StitchedModule, inputs: Any, outputs: Any, args: Any, kwargs: Any) -> StitchedModuleOutput:
+def _outside_dynamo(
+    stitched: StitchedModule, inputs: Any, outputs: Any, args: Any, kwargs: Any
+) -> StitchedModuleOutput:
     return stitched._run_inline(inputs, outputs, args, kwargs)
 
 

@@ -46,8 +46,11 @@ class Run:
             self._id = uuid.uuid4().hex[:12]
         return self._id
 
-    def put(self, way: Exit, value: Any) -> None:
-        """Adapt a value at its source and hand it to every stitch from there."""
+    def put(self, way: Exit, value: Any) -> Sequence[int]:
+        """Adapt a value at its source and hand it to every stitch from there.
+
+        Returns the units that became ready, where somebody counts (see `Frontier`).
+        """
         if way.adapter is not None:
             value = way.adapter(value)
             if way.port.kind == "input" and not isinstance(value, InputArgs):
@@ -60,6 +63,7 @@ class Run:
             self.values[slot] = value
             if marked is not None:
                 self.marks[slot] = marked
+        return ()
 
     def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]] | None]:
         """Empty the slots of a unit (`None`: the external boundary): adapted values, and marks that others wait on."""

@@ -88,19 +88,21 @@ class OutPort(NamedTuple):
 class Plan:
     """A graph, ready to run. Prints as its text; `to_dict()` and `to_mermaid()` give other forms."""
 
-    __slots__ = ("_ids", "edges", "given", "producers", "taken", "units")
+    __slots__ = ("_ids", "consumers", "edges", "given", "producers", "taken", "units")
 
     def __init__(
         self,
         units: tuple[Unit, ...],
         edges: tuple[Edge, ...],
         producers: tuple[int, ...],
+        consumers: tuple[int, ...],
         given: tuple[Exit, ...],
         taken: tuple[Edge, ...],
     ) -> None:
         self.units = units
         self.edges = edges
         self.producers = producers  # by slot: the index of the unit that fills it, -1 for the external boundary
+        self.consumers = consumers  # by slot: the index of the unit that empties it, likewise
         self.given = given
         self.taken = taken
         self._ids: dict[Target, str] = {}
@@ -119,14 +121,6 @@ class Plan:
     def in_degrees(self) -> list[int]:
         """How many values each unit waits for. Those from outside count: they are delivered like any other."""
         return [len(unit.entries) for unit in self.units]
-
-    def consumers(self) -> list[int]:
-        """By slot: the index of the unit that empties it, -1 for the external boundary."""
-        by_slot = [-1] * len(self.edges)
-        for index, unit in enumerate(self.units):
-            for edge in unit.entries:
-                by_slot[edge.slot] = index
-        return by_slot
 
     def source_text(self, slot: int) -> str:
         """The port that fills a slot, as people write it."""
@@ -301,6 +295,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
         units=tuple([_new(Unit, (*units[i], tuple(entries[i]), exits_of(leaving[i]))) for i in order]),
         edges=tuple(edges),
         producers=tuple([-1 if p < 0 else final[p] for p in producers]),
+        consumers=tuple([-1 if c < 0 else final[c] for c in consumers]),
         given=exits_of(given),
         taken=tuple(taken),
     )

@@ -127,9 +127,8 @@ def mermaid(plan: Plan) -> str:
         lines.append('    given(["caller"]):::caller')
     if plan.taken:
         lines.append('    taken(["caller"]):::caller')
-    consumers = plan.consumers()
     for edge in plan.edges:
-        producer, consumer = plan.producers[edge.slot], consumers[edge.slot]
+        producer, consumer = plan.producers[edge.slot], plan.consumers[edge.slot]
         source = "given" if producer < 0 else names[plan.units[producer].node]
         end = "taken" if consumer < 0 else names[plan.units[consumer].node]
         label = " → ".join(filter(None, (_port_label(edge.stitch.source_descriptor), _port_label(edge.port))))

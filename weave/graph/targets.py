@@ -104,7 +104,10 @@ class ModuleTarget(TargetWithNamedInputs, TargetWithNamedOutputs):
 
 @dataclass(eq=False)
 class FunctionTarget(TargetWithInput, TargetWithOutput):
-    """A function, called with the arguments that its stitches bring. It may be an `nn.Module`."""
+    """A function, called with the arguments that its stitches bring. It may be an `nn.Module`.
+
+    `inline=True` says that it is cheap enough for an event loop's own thread; a synchronous call has only one anyway.
+    """
 
     name: str
     function: Callable[..., Any]

@@ -58,6 +58,8 @@ def _guesses(passage: Passage, port: IODescriptor) -> list[str]:
     for part in parts[:-1]:
         above.append(above[-1]._modules[part])  # type: ignore[arg-type]
     guesses = []
+    if any(hasattr(vars(m).get("forward", type(m).forward), "_torchdynamo_orig_callable") for m in above):
+        guesses.append("a forward on the way is wrapped by torch.compile; compile the module instead: module.compile()")
     if any(isinstance(m, nn.TransformerEncoderLayer | nn.TransformerEncoder) for m in above):
         guesses.append(
             "nn.TransformerEncoderLayer's fused fast path, which calls no submodule "
