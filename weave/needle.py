@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from torch import nn
 
+from weave.engine.options import RunOptions
 from weave.graph.descriptors import InputDescriptor, IODescriptor, Node, OutputDescriptor, StitchDescriptor
 from weave.graph.targets import Target
 from weave.stitched import StitchedModule, always_false_predicate
@@ -53,6 +54,8 @@ class Needle:
         capture_cache_outputs_predicate: Callable[[str, nn.Module], bool] = always_false_predicate,
         early_exit: bool = True,
         ignore_extra_overrides: bool = False,
+        *,
+        options: RunOptions | None = None,
     ) -> StitchedModule:
         """Check the graph and make it an `nn.Module` that runs it.
 
@@ -61,6 +64,7 @@ class Needle:
                 shown what they return.
             early_exit: leave a module's forward as soon as everything the graph wants of it was captured.
             ignore_extra_overrides: let a call bring override names that the graph has no port for.
+            options: how `run` runs it; `stitched.with_options(...)` changes them later.
 
         Raises:
             KnotException: the graph can't be tied; the message says why and what to do.
@@ -71,6 +75,7 @@ class Needle:
             capture_cache_outputs_predicate,
             early_exit,
             ignore_extra_overrides,
+            options=options,
         )
 
 

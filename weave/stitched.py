@@ -10,15 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import anyio
 import torch
 from torch import nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable, without importing dynamo until it is called
 
 from weave.builtin import builtin_registry
+from weave.device.state import TorchState
+from weave.engine import facade
+from weave.engine.frontier import Frontier
 from weave.engine.inline import drive
+from weave.engine.options import RunOptions
 from weave.engine.program import Program, bind
 from weave.engine.run import Run, reduce
-from weave.errors import KnotException, OverridesException
+from weave.engine.tasks import Crew
+from weave.errors import KnotException, OverridesException, StitchedModuleException
 from weave.graph.adapters import EachCall
 from weave.graph.args import InputArgs
 from weave.graph.check import check_form
@@ -80,8 +86,11 @@ class StitchedModule(nn.Module):
         capture_cache_outputs_predicate: Callable[[str, nn.Module], bool] = always_false_predicate,
         early_exit: bool = True,
         ignore_extra_overrides: bool = False,
+        *,
+        options: RunOptions | None = None,
     ) -> None:
         super().__init__()
+        self._options = options or RunOptions()
         ending = gather(nodes)
         self._targets = tuple(ending)
         self._predicate = capture_cache_outputs_predicate
@@ -144,6 +153,8 @@ class StitchedModule(nn.Module):
             # Somebody compiles a module around this one. A graph of Python calls is nothing to trace; its targets may be
             # compiled each for itself.
             return _outside_dynamo(self, input_overrides, output_overrides, args, kwargs)
+        if self._program.awaits:
+            return facade.call(lambda: self.run(input_overrides, output_overrides, *args, **kwargs))
         return self._run_inline(input_overrides, output_overrides, args, kwargs)
 
     def _run_inline(
@@ -151,13 +162,48 @@ class StitchedModule(nn.Module):
     ) -> StitchedModuleOutput:
         self._check_overrides(input_overrides, output_overrides)
         run = Run(self._program, args, kwargs)
-        for way in run.plan.given:
-            if way.port.kind == "input":
-                run.put(way, InputArgs.from_value(input_overrides[way.port.name]))
-            else:
-                run.put(way, output_overrides[way.port.name])
+        self._give(run, input_overrides, output_overrides)
         drive(run, self._resources)
         return self._collect(run)
+
+    async def run(
+        self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> StitchedModuleOutput:
+        """Run the graph once, on the running loop (asyncio or trio): every node fires as soon as what it needs is there.
+
+        Modules and plain functions compute in worker threads, async functions are awaited, and the loop never blocks.
+        Raises as a synchronous call does; `TimeoutError` after `RunOptions.timeout`; an `ExceptionGroup` where several
+        nodes failed independently.
+        """
+        self._check_overrides(input_overrides, output_overrides)
+        state = TorchState()
+        if state.foreign:
+            if self._program.awaits:
+                raise StitchedModuleException(
+                    f"the torch modes {', '.join(state.foreign)} are on in this thread and can't go along into others, and "
+                    "the graph has async nodes, so it can't run in this thread alone: turn the modes off around the run"
+                )
+            return self._run_inline(input_overrides, output_overrides, args, kwargs)
+        with anyio.fail_after(self._options.timeout):
+            run = Frontier(self._program, args, kwargs, self._options.workers)
+            crew = Crew(run, state, self._options.workers, self._resources)
+            if any(way.adapter is not None for way in run.plan.given):
+                run.queue(await crew.hop(self._give, run, input_overrides, output_overrides))
+            else:
+                run.queue(self._give(run, input_overrides, output_overrides))
+            await crew.work()
+            if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
+                return await crew.hop(self._collect, run)
+            return self._collect(run)
+
+    def _give(self, run: Run, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[int]:
+        """Hand the caller's values to the graph; returns the units that became ready, where somebody counts."""
+        became: list[int] = []
+        for way in run.plan.given:
+            name = way.port.name
+            value = InputArgs.from_value(inputs[name]) if way.port.kind == "input" else outputs[name]
+            became += run.put(way, value)
+        return became
 
     def _collect(self, run: Run) -> StitchedModuleOutput:
         values, _ = run.take(None, run.plan.taken)

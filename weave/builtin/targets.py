@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +18,13 @@ from weave.spi.hooks import hookimpl
 from weave.spi.records import TargetType
 
 
+def is_async(function: Any) -> bool:
+    """Whether calling it gives something to await, as far as can be told without calling it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 class ModuleExecutor:
     """Runs one passage."""
 
@@ -25,7 +34,13 @@ class ModuleExecutor:
 
 
 class FunctionExecutor:
-    """Calls the function."""
+    """Calls the function. Under `run`, on the loop where it is `async def` or declared `inline`, else in a thread."""
+
+    def lane(self, target: FunctionTarget) -> str:
+        """Where to fire."""
+        if is_async(target.function):
+            return "await"
+        return "inline" if target.inline else "thread"
 
     def function(self, target: FunctionTarget) -> Callable[..., Any]:
         """What to call."""
@@ -40,6 +55,10 @@ class FunctionExecutor:
 
 class ConstantExecutor:
     """Gives the value as it is now."""
+
+    def lane(self, target: ConstantTarget) -> str:
+        """Where to fire: reading an attribute is no work."""
+        return "inline"
 
     def function(self, target: ConstantTarget) -> Callable[..., Any]:
         """What to call: the value is read when it is."""

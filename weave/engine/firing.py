@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from weave.engine.run import Run, reduce
 from weave.errors import StitchedModuleException
 from weave.graph.args import InputArgs
-from weave.graph.plan import Edge, InPort, OutPort, ports_in
+from weave.graph.plan import Edge, Exit, InPort, OutPort, ports_in
 from weave.graph.targets import Target
 
 T = TypeVar("T")
@@ -83,7 +83,10 @@ class InlineFiring:
                 way for p in self._binding.outputs if p.kind == "output" and p.name == port for way in p.exits
             )
         for way in exits:
-            self._run.put(way, value)
+            self._put(way, value)
+
+    def _put(self, way: Exit, value: Any) -> None:
+        self._run.put(way, value)
 
     def check_cancelled(self) -> None:
         """Nothing cancels a run in the caller's thread but an exception there."""

@@ -4,6 +4,10 @@ Beside a run's slots it counts, by unit, the values still to come. Whoever deliv
 units became ready: an application's loop, a forward's thread, a transport's thread. Hence the rules: the lock is held
 for a few instructions, no user code runs under it, and nothing here blocks.
 
+Ready units wait in two lanes: those that compute in worker threads, and those for the loop (async functions and what is
+declared cheap). How many threads compute is counted here too, under the same lock, so that a unit can't become ready
+just as the last thread goes home.
+
 The inline driver needs none of this: in one thread the plan's own order says what is ready.
 """
 
@@ -14,30 +18,34 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from weave.engine.program import Program
+from weave.engine.program import THREAD, Program
 from weave.engine.run import Run
-from weave.graph.plan import Exit
 
 
 class Frontier(Run):
     """One run on a plan: slots, counters and the units that are ready. Starts with the units that wait for nothing."""
 
-    __slots__ = ("_consumers", "_left", "_lock", "_ready")
+    __slots__ = ("_consumers", "_lanes", "_left", "_lock", "_most", "_ready", "_starting", "computing")
 
-    def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], most: int = 1) -> None:
         super().__init__(program, args, kwargs)
         self._consumers = program.plan.consumers
+        self._lanes = program.lanes
         self._left = self.plan.in_degrees()
         self._lock = threading.Lock()
-        self._ready = [index for index, left in enumerate(self._left) if not left]  # sorted, hence a heap
+        self._ready: tuple[list[int], list[int]] = ([], [])  # heaps; filled in ascending order, which is one
+        for index, left in enumerate(self._left):
+            if not left:
+                self._ready[self._lanes[index]].append(index)
+        self._most = most
+        self.computing = 0  # threads that compute, or are about to
+        self._starting = 0  # of these, the ones that have not taken a unit yet
 
-    def put(self, way: Exit, value: Any) -> Sequence[int]:
-        """Adapt a value at its source, fill the slots behind it, count down. Returns the units that became ready."""
-        super().put(way, value)
-        return self.count(way.slots)
+    def count(self, slots: Sequence[int]) -> list[int]:
+        """Count filled slots; returns the units that became ready.
 
-    def count(self, slots: Iterable[int]) -> list[int]:
-        """Count filled slots; returns the units that became ready, which are in the queue by then."""
+        They are in nobody's queue yet: give them to `queue`, or fire them.
+        """
         became = []
         with self._lock:
             for slot in slots:
@@ -45,14 +53,49 @@ class Frontier(Run):
                 if consumer >= 0:
                     self._left[consumer] -= 1
                     if not self._left[consumer]:
-                        heappush(self._ready, consumer)
                         became.append(consumer)
         return became
 
-    def next(self) -> int | None:
-        """Take the ready unit with the smallest topological index off the queue; `None` where none is ready."""
+    def queue(self, units: Iterable[int]) -> None:
+        """Let ready units wait for whoever comes."""
         with self._lock:
-            return heappop(self._ready) if self._ready else None
+            for index in units:
+                heappush(self._ready[self._lanes[index]], index)
+
+    def next(self, lane: int) -> int | None:
+        """Take the ready unit with the smallest topological index off a lane; `None` where none is ready."""
+        with self._lock:
+            ready = self._ready[lane]
+            return heappop(ready) if ready else None
+
+    def next_or_leave(self, *, first: bool) -> int | None:
+        """`next(THREAD)` for a computing thread, which is one less where there is none."""
+        with self._lock:
+            if first:
+                self._starting -= 1
+            if self._ready[THREAD]:
+                return heappop(self._ready[THREAD])
+            self.computing -= 1
+            return None
+
+    def leave(self) -> None:
+        """A thread stops computing though units may be ready: the run is being stopped."""
+        with self._lock:
+            self.computing -= 1
+
+    def wanted(self) -> int:
+        """How many more threads should start, for units that none of those about to come will take."""
+        with self._lock:
+            more = min(len(self._ready[THREAD]) - self._starting, self._most - self.computing)
+            if more > 0:
+                self.computing += more
+                self._starting += more
+                return more
+            return 0
+
+    def ready(self, lane: int) -> int:
+        """How many units wait in a lane."""
+        return len(self._ready[lane])
 
     def waiting(self) -> list[int]:
         """Units that still wait for a value."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weave.device.versions import WITHOUT_TENSORS
+from weave.engine.calls import gather, spread
 from weave.engine.firing import InlineFiring
-from weave.engine.run import EMPTY, Run
+from weave.engine.run import Run
 from weave.errors import StitchedModuleException
-from weave.graph.args import InputArgs
 from weave.graph.plan import Unit
 from weave.graph.targets import Target
 
@@ -46,46 +45,12 @@ def drive(run: Run, resources: Mapping[Target, Any] | None = None) -> None:
 
 
 def _call(run: Run, unit: Unit, function: Callable[..., Any]) -> None:
-    """A firing that is nothing but a call: what `Run.take`, `reduce` and `Run.put` do, without the objects between.
-
-    A function of its own, so that no value outlives its call in a local variable of the loop.
-    """
-    values, marks = run.values, run.marks
-    args: list[Any] = []
-    kwargs: dict[str, Any] | None = None
-    shared: Any = None
-    for edge in unit.entries:
-        slot, adapter, crosses, _, _, _ = edge
-        value = values[slot]
-        if value is EMPTY:
-            raise run.starved(unit, edge)
-        values[slot] = EMPTY
-        if marks[slot] is not None:
-            shared = run.unmark(edge, shared)
-        if adapter is not None:
-            value = adapter(value)
-        if isinstance(value, InputArgs):
-            args += value.args
-            if value.kwargs:
-                kwargs = {**kwargs, **value.kwargs} if kwargs else value.kwargs
-        elif crosses:
-            args.append(value)
-        else:
-            raise run.no_arguments(edge, value)
-    result = function(*args, **kwargs) if kwargs else function(*args)
-    kind = type(result)
-    if kind in WITHOUT_TENSORS:
-        for way in unit.exits:
-            if way.adapter is None:
-                for slot in way.slots:
-                    values[slot] = result
-            else:
-                run.put(way, result)
-    else:
-        if hasattr(kind, "__await__"):
-            _refuse(result, unit)
-        for way in unit.exits:
-            run.put(way, result)
+    """A firing that is nothing but a call. A function of its own, so that no value outlives its call in a local variable."""
+    args, kwargs, shared = gather(run, unit)
+    result = function(*args, **kwargs)
+    if hasattr(type(result), "__await__"):
+        _refuse(result, unit)
+    spread(run, unit, result)
     if shared:
         run.check(unit, shared)
 
@@ -95,7 +60,7 @@ def _refuse(awaitable: Any, unit: Unit) -> None:
     if close is not None:
         close()  # a coroutine that is dropped unawaited warns, much later and elsewhere
     raise StitchedModuleException(
-        f"{unit.node!r} gave something to await, and a synchronous call can't await it: make it a plain function"
+        f"{unit.node!r} gave something to await, and a synchronous call can't await it: `await stitched.run(...)`"
     )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from weave.errors import PluginException
 from weave.graph.plan import InPort, OutPort, Plan, ports_in, ports_out
 from weave.graph.targets import Target
 from weave.spi.executor import Executor
 from weave.spi.records import TargetType
+
+# Lanes: where a unit is fired under `run`.
+THREAD: Final = 0
+LOOP: Final = 1
 
 
 class Binding(NamedTuple):
@@ -32,11 +37,16 @@ class Prepared(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What drivers run. By unit: its binding; what to call, where a firing is a call with all reducers the default."""
+    """What drivers run. By unit: its binding; what to call, where a firing is a call with all reducers the default; its lane.
+
+    `awaits`: some unit can't be fired without a loop.
+    """
 
     plan: Plan
     bindings: tuple[Binding, ...]
     calls: tuple[Callable[..., Any] | None, ...]
+    lanes: bytes
+    awaits: bool
 
 
 def bind(
@@ -49,12 +59,17 @@ def bind(
     """Bind a plan to its executors. Target types check their ports here and raise a `KnotException`."""
     bindings: list[Binding] = []
     calls: list[Callable[..., Any] | None] = []
+    lanes = bytearray()
+    awaits = False
     shared: dict[int, Binding] = {}
     for unit in plan.units:
         record = record_of(unit.target)
         executor = record.executor
         if executor is None:
             raise PluginException(f"the target type {record.name!r} has no executor", name=record.name)
+        lane = _lane(executor, unit.target)
+        lanes.append(THREAD if lane == "thread" else LOOP)
+        awaits = awaits or lane == "await"
         function = getattr(executor, "function", None)
         if function is not None and record.prepare is None and all(edge.reducer is None for edge in unit.entries):
             binding = shared.get(id(executor))
@@ -70,4 +85,11 @@ def bind(
             prepared = record.prepare(Prepared(unit.target, unit.node, inputs, outputs, early_exit, cache_predicate))
         bindings.append(Binding(executor, prepared, outputs))
         calls.append(None)
-    return Program(plan, tuple(bindings), tuple(calls))
+    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), awaits)
+
+
+def _lane(executor: Executor, target: Target) -> str:
+    if inspect.iscoroutinefunction(executor.fire):
+        return "await"
+    lane_of = getattr(executor, "lane", None)
+    return "thread" if lane_of is None else str(lane_of(target))

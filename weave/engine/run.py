@@ -51,6 +51,11 @@ class Run:
 
         Returns the units that became ready, where somebody counts (see `Frontier`).
         """
+        self.fill(way, value)
+        return self.count(way.slots)
+
+    def fill(self, way: Exit, value: Any) -> Mark | None:
+        """Adapt a value at its source and fill the slots behind it. Returns the value's mark."""
         if way.adapter is not None:
             value = way.adapter(value)
             if way.port.kind == "input" and not isinstance(value, InputArgs):
@@ -63,6 +68,10 @@ class Run:
             self.values[slot] = value
             if marked is not None:
                 self.marks[slot] = marked
+        return marked
+
+    def count(self, slots: Sequence[int]) -> Sequence[int]:
+        """Slots were filled. Nobody counts where one thread follows the plan's order."""
         return ()
 
     def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]] | None]:
@@ -110,11 +119,11 @@ class Run:
             if given is not None and given.changed():
                 raise self.changed(way.slots[0], given, by=unit.node)
 
-    def changed(self, slot: int, marked: Mark, by: str = "") -> ChangedInPlaceException:
+    def changed(self, slot: int, marked: Mark | None, by: str = "") -> ChangedInPlaceException:
         """The error for a value that is no longer what was delivered."""
         source = self.plan.edges[slot].stitch.source_descriptor
         said, node = self.plan.text(source), self.plan.nodes[source.target]
-        suspects = (by,) if by else tuple(self.plan.units[i].node for i in self.fired[marked.since :])
+        suspects = (by,) if by else tuple(self.plan.units[i].node for i in self.fired[marked.since if marked else 0 :])
         if by == node:
             who = f"by {by!r} itself, after it had been captured"
         elif suspects:
@@ -135,6 +144,10 @@ class Run:
             f"the adapter of {self.plan.text(edge.port)} returned a {type(value).__name__}: from an input to an input it "
             "must return an InputArgs (wrap it: InputArgs(value))"
         )
+
+    def unfilled(self, unit: Unit) -> Edge:
+        """The first edge of a unit that nobody has brought a value for."""
+        return next(edge for edge in unit.entries if self.values[edge.slot] is EMPTY)
 
     def starved(self, unit: Unit | None, edge: Edge) -> CantResolveNodeDependenciesException:
         """The error for a unit that waits for a value nobody will bring."""

@@ -5,6 +5,10 @@ firing of every node of its type; all state of a firing is in `firing`. It may a
 `function(target)`, asked once while the knot is tied: then "call what it returned with the arguments of the one input,
 deliver the result at the one output" is all there is to a firing, and a driver may do that itself, without making a
 `Firing`. `fire` must then do the same.
+
+Where a target is fired under `run` is said by `lane(target)`, asked once at the knot: `"thread"` (a worker thread, the
+default), `"inline"` (the event loop's own thread, for what is cheaper than a hop) or `"await"` (the loop, because what
+`function` returned gives something to await). An `async def fire` is always the last.
 """
 
 from __future__ import annotations

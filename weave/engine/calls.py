@@ -1,0 +1,54 @@
+"""A firing that is nothing but a call: what `Run.take`, `reduce` and `Run.put` do, without the objects between.
+
+For units whose executor says `function(target)` and whose reducers are all the default, which is most of a large graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weave.device.versions import WITHOUT_TENSORS
+from weave.engine.run import EMPTY, Run
+from weave.graph.args import InputArgs
+from weave.graph.plan import Unit
+
+
+def gather(run: Run, unit: Unit) -> tuple[list[Any], dict[str, Any], Any]:
+    """Empty a unit's slots into positional and keyword arguments; also the marks that others wait on."""
+    values, marks = run.values, run.marks
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    shared: Any = None
+    for edge in unit.entries:
+        slot, adapter, crosses, _, _, _ = edge
+        value = values[slot]
+        if value is EMPTY:
+            raise run.starved(unit, edge)
+        values[slot] = EMPTY
+        if marks[slot] is not None:
+            shared = run.unmark(edge, shared)
+        if adapter is not None:
+            value = adapter(value)
+        if isinstance(value, InputArgs):
+            args += value.args
+            if value.kwargs:
+                kwargs.update(value.kwargs)
+        elif crosses:
+            args.append(value)
+        else:
+            raise run.no_arguments(edge, value)
+    return args, kwargs, shared
+
+
+def spread(run: Run, unit: Unit, result: Any) -> list[int]:
+    """Hand a result to everything behind a unit's exits; returns the units that became ready, where somebody counts."""
+    became: list[int] = []
+    plain = type(result) in WITHOUT_TENSORS
+    for way in unit.exits:
+        if plain and way.adapter is None:
+            for slot in way.slots:
+                run.values[slot] = result
+            became += run.count(way.slots)
+        else:
+            became += run.put(way, result)
+    return became

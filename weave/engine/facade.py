@@ -1,0 +1,86 @@
+"""A synchronous call of something asynchronous.
+
+Without a running loop in this thread, one is run for the call (asyncio). Where one is running already (inside an async
+function, in a notebook cell), this thread can't run another: the call goes to a kept thread with a loop of its own, the
+*portal*, while this one waits. That blocks the running loop for as long, which a synchronous call does anyway; `await
+stitched.run(...)` does not.
+
+The portal's own loop must never wait for itself, so a synchronous call from there is refused. A forked child starts a
+portal of its own: threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+import anyio
+from anyio.from_thread import BlockingPortal
+from anyio.lowlevel import current_token
+
+from weave.errors import StitchedModuleException
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_kept: list[BlockingPortal] = []  # at most one
+_inside = threading.local()
+
+
+def call(function: Callable[[], Awaitable[T]]) -> T:
+    """Run an async function to its end and return what it returns, with or without a running loop in this thread.
+
+    Raises:
+        StitchedModuleException: this thread runs the portal's loop, which would wait for itself.
+    """
+    if not _loop_runs():
+        return anyio.run(function)  # type: ignore[arg-type]
+    if getattr(_inside, "portal", False):
+        raise StitchedModuleException(
+            "a synchronous call of an asynchronous graph from inside another one would wait for itself: in an async "
+            "function, `await stitched.run(...)` instead"
+        )
+
+    async def within() -> T:
+        _inside.portal = True
+        return await function()
+
+    return _portal().call(within)  # in a copy of this thread's context
+
+
+def _loop_runs() -> bool:
+    try:
+        current_token()
+    except Exception:  # anyio's NoEventLoopError, whose name differs between versions
+        return False
+    return True
+
+
+def _portal() -> BlockingPortal:
+    with _lock:
+        if not _kept:
+            started: Future[BlockingPortal] = Future()
+
+            async def serve() -> None:
+                async with BlockingPortal() as portal:
+                    started.set_result(portal)
+                    await portal.sleep_until_stopped()
+
+            # A daemon, so that a program ends although nobody closes it; anyio's own helper makes a thread that is joined.
+            threading.Thread(target=anyio.run, args=(serve,), name="weave-portal", daemon=True).start()
+            _kept.append(started.result())
+        return _kept[0]
+
+
+def _forget() -> None:
+    """In a forked child: the portal's thread is not here, nor whoever held the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _kept.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,38 @@
+"""`RunOptions`: how a graph is run. Given to `knot(options=...)`, changed by `stitched.with_options(...)`.
+
+They can't be arguments of a call, because every keyword of a call goes to the modules.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a graph is run.
+
+    Args:
+        max_workers: how many modules and plain functions compute at once under `run` (async functions, which mostly
+            wait, are not counted). `None`: the number of cores this process may use. `1` computes in the order of a
+            synchronous call, hence with the same random numbers.
+        timeout: seconds for one `run`; then it is cancelled and raises `TimeoutError`. `None`: no limit. A synchronous
+            call of a synchronous graph can't be interrupted and has none.
+    """
+
+    max_workers: int | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_workers is not None and self.max_workers < 1:
+            raise ValueError(f"max_workers={self.max_workers}: at least one must compute; None takes one for each core")
+        if self.timeout is not None and self.timeout < 0:
+            raise ValueError(f"timeout={self.timeout}: seconds from 0 on, or None for no limit")
+
+    @property
+    def workers(self) -> int:
+        """How many compute at once."""
+        if self.max_workers is not None:
+            return self.max_workers
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
