@@ -6,8 +6,8 @@ A run keeps all its state to itself, so one `StitchedModule` may be called from 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import anyio
@@ -23,6 +23,7 @@ from weave.engine.inline import drive
 from weave.engine.options import RunOptions
 from weave.engine.program import Program, bind
 from weave.engine.run import Run, reduce
+from weave.engine.stream import Source, Stream
 from weave.engine.tasks import Crew
 from weave.errors import KnotException, OverridesException, StitchedModuleException
 from weave.graph.adapters import EachCall
@@ -47,7 +48,7 @@ def always_false_predicate(name: str, module: nn.Module) -> bool:
     return False
 
 
-@dataclass
+@dataclasses.dataclass
 class StitchedModuleOutput:
     """What a run gave to the external boundary."""
 
@@ -195,6 +196,21 @@ class StitchedModule(nn.Module):
             if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
                 return await crew.hop(self._collect, run)
             return self._collect(run)
+
+    def stream(self, source: Source, in_flight: int = 4) -> Stream:
+        """Runs over a source of inputs, at most `in_flight` under way, results in order.
+
+        `async with stitched.stream(source) as results: async for out in results: ...`, or both without `async`. An item
+        is a mapping (the input overrides) or a tuple (the positional arguments of `run`).
+        """
+        return Stream(self.run, source, in_flight)
+
+    def with_options(self, **changes: Any) -> StitchedModule:
+        """The same graph with other `RunOptions`: a view that shares everything else, parameters too."""
+        view = type(self).__new__(type(self))
+        view.__dict__.update(self.__dict__)
+        view.__dict__["_options"] = dataclasses.replace(self._options, **changes)
+        return view
 
     def _give(self, run: Run, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[int]:
         """Hand the caller's values to the graph; returns the units that became ready, where somebody counts."""

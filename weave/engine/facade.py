@@ -38,17 +38,12 @@ def call(function: Callable[[], Awaitable[T]]) -> T:
     """
     if not _loop_runs():
         return anyio.run(function)  # type: ignore[arg-type]
-    if getattr(_inside, "portal", False):
-        raise StitchedModuleException(
-            "a synchronous call of an asynchronous graph from inside another one would wait for itself: in an async "
-            "function, `await stitched.run(...)` instead"
-        )
+    kept = portal()
 
     async def within() -> T:
-        _inside.portal = True
         return await function()
 
-    return _portal().call(within)  # in a copy of this thread's context
+    return kept.call(within)  # in a copy of this thread's context
 
 
 def _loop_runs() -> bool:
@@ -59,15 +54,22 @@ def _loop_runs() -> bool:
     return True
 
 
-def _portal() -> BlockingPortal:
+def portal() -> BlockingPortal:
+    """The portal, started if need be."""
+    if getattr(_inside, "portal", False):
+        raise StitchedModuleException(
+            "a synchronous call of an asynchronous graph from inside another one would wait for itself: in an async "
+            "function, `await stitched.run(...)` instead"
+        )
     with _lock:
         if not _kept:
             started: Future[BlockingPortal] = Future()
 
             async def serve() -> None:
-                async with BlockingPortal() as portal:
-                    started.set_result(portal)
-                    await portal.sleep_until_stopped()
+                _inside.portal = True
+                async with BlockingPortal() as made:
+                    started.set_result(made)
+                    await made.sleep_until_stopped()
 
             # A daemon, so that a program ends although nobody closes it; anyio's own helper makes a thread that is joined.
             threading.Thread(target=anyio.run, args=(serve,), name="weave-portal", daemon=True).start()
