@@ -5,6 +5,7 @@ For units whose executor says `function(target)` and whose reducers are all the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weave.device.versions import WITHOUT_TENSORS
@@ -40,15 +41,24 @@ def gather(run: Run, unit: Unit) -> tuple[list[Any], dict[str, Any], Any]:
     return args, kwargs, shared
 
 
-def spread(run: Run, unit: Unit, result: Any) -> list[int]:
+def spread(run: Run, unit: Unit, result: Any) -> Sequence[int]:
     """Hand a result to everything behind a unit's exits; returns the units that became ready, where somebody counts."""
-    became: list[int] = []
     plain = type(result) in WITHOUT_TENSORS
-    for way in unit.exits:
+    exits = unit.exits
+    if len(exits) == 1:
+        way = exits[0]
         if plain and way.adapter is None:
             for slot in way.slots:
                 run.values[slot] = result
-            became += run.count(way.slots)
         else:
-            became += run.put(way, result)
-    return became
+            run.fill(way, result)
+        return run.count(way.slots)
+    filled: list[int] = []
+    for way in exits:
+        if plain and way.adapter is None:
+            for slot in way.slots:
+                run.values[slot] = result
+        else:
+            run.fill(way, result)
+        filled += way.slots
+    return run.count(filled)

@@ -25,7 +25,7 @@ from weave.engine.run import Run
 class Frontier(Run):
     """One run on a plan: slots, counters and the units that are ready. Starts with the units that wait for nothing."""
 
-    __slots__ = ("_consumers", "_lanes", "_left", "_lock", "_most", "_ready", "_starting", "computing")
+    __slots__ = ("_consumers", "_lanes", "_left", "_lock", "_most", "_starting", "computing", "queues")
 
     def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], most: int = 1) -> None:
         super().__init__(program, args, kwargs)
@@ -33,10 +33,10 @@ class Frontier(Run):
         self._lanes = program.lanes
         self._left = self.plan.in_degrees()
         self._lock = threading.Lock()
-        self._ready: tuple[list[int], list[int]] = ([], [])  # heaps; filled in ascending order, which is one
+        self.queues: tuple[list[int], list[int]] = ([], [])  # heaps; filled in ascending order, which is one
         for index, left in enumerate(self._left):
             if not left:
-                self._ready[self._lanes[index]].append(index)
+                self.queues[self._lanes[index]].append(index)
         self._most = most
         self.computing = 0  # threads that compute, or are about to
         self._starting = 0  # of these, the ones that have not taken a unit yet
@@ -60,12 +60,12 @@ class Frontier(Run):
         """Let ready units wait for whoever comes."""
         with self._lock:
             for index in units:
-                heappush(self._ready[self._lanes[index]], index)
+                heappush(self.queues[self._lanes[index]], index)
 
     def next(self, lane: int) -> int | None:
         """Take the ready unit with the smallest topological index off a lane; `None` where none is ready."""
         with self._lock:
-            ready = self._ready[lane]
+            ready = self.queues[lane]
             return heappop(ready) if ready else None
 
     def next_or_leave(self, *, first: bool) -> int | None:
@@ -73,8 +73,8 @@ class Frontier(Run):
         with self._lock:
             if first:
                 self._starting -= 1
-            if self._ready[THREAD]:
-                return heappop(self._ready[THREAD])
+            if self.queues[THREAD]:
+                return heappop(self.queues[THREAD])
             self.computing -= 1
             return None
 
@@ -86,7 +86,7 @@ class Frontier(Run):
     def wanted(self) -> int:
         """How many more threads should start, for units that none of those about to come will take."""
         with self._lock:
-            more = min(len(self._ready[THREAD]) - self._starting, self._most - self.computing)
+            more = min(len(self.queues[THREAD]) - self._starting, self._most - self.computing)
             if more > 0:
                 self.computing += more
                 self._starting += more
@@ -95,7 +95,7 @@ class Frontier(Run):
 
     def ready(self, lane: int) -> int:
         """How many units wait in a lane."""
-        return len(self._ready[lane])
+        return len(self.queues[lane])
 
     def waiting(self) -> list[int]:
         """Units that still wait for a value."""

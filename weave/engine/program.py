@@ -46,6 +46,7 @@ class Program(NamedTuple):
     bindings: tuple[Binding, ...]
     calls: tuple[Callable[..., Any] | None, ...]
     lanes: bytes
+    adapting: bytes  # whether an entry or an exit has an adapter
     awaits: bool
 
 
@@ -59,7 +60,7 @@ def bind(
     """Bind a plan to its executors. Target types check their ports here and raise a `KnotException`."""
     bindings: list[Binding] = []
     calls: list[Callable[..., Any] | None] = []
-    lanes = bytearray()
+    lanes, adapting = bytearray(), bytearray()
     awaits = False
     shared: dict[int, Binding] = {}
     for unit in plan.units:
@@ -70,6 +71,8 @@ def bind(
         lane = _lane(executor, unit.target)
         lanes.append(THREAD if lane == "thread" else LOOP)
         awaits = awaits or lane == "await"
+        ends: tuple[Any, ...] = (*unit.entries, *unit.exits)
+        adapting.append(any(end.adapter is not None for end in ends))
         function = getattr(executor, "function", None)
         if function is not None and record.prepare is None and all(edge.reducer is None for edge in unit.entries):
             binding = shared.get(id(executor))
@@ -85,7 +88,7 @@ def bind(
             prepared = record.prepare(Prepared(unit.target, unit.node, inputs, outputs, early_exit, cache_predicate))
         bindings.append(Binding(executor, prepared, outputs))
         calls.append(None)
-    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), awaits)
+    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), bytes(adapting), awaits)
 
 
 def _lane(executor: Executor, target: Target) -> str:

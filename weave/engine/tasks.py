@@ -146,19 +146,23 @@ class Crew:
 
     def _keep_one(self, became: list[int], lane: int) -> int | None:
         """Units became ready as their feeder ended: its worker goes on with one, the others are queued."""
-        if not became:
-            return None
+        lanes = self._lanes
         kept = None
         if self._prefers_own or lane == LOOP:
-            own = [index for index in became if self._lanes[index] == lane]
-            if own:
-                kept = min(own)
-                became.remove(kept)
+            if len(became) == 1:
+                if lanes[became[0]] == lane:
+                    return became[0]
+            else:
+                own = [index for index in became if lanes[index] == lane]
+                if own:
+                    kept = min(own)
+                    became.remove(kept)
         if became:
             self.frontier.queue(became)
             if lane == LOOP:
-                self._dispatch()
-            elif len(became) > 1 or self._lanes[became[0]] == LOOP or kept is not None:
+                if len(became) > 1 or lanes[became[0]] == THREAD:
+                    self._dispatch()
+            elif len(became) > 1 or lanes[became[0]] == LOOP or kept is not None:
                 self._kick()
         return kept
 
@@ -243,7 +247,7 @@ class Crew:
                     frontier.leave()
                     return
                 self.state.restore()
-                index = self._keep_one(became, THREAD)
+                index = self._keep_one(became, THREAD) if became else None
                 if index is None:
                     index = frontier.next_or_leave(first=False)
 
@@ -300,6 +304,8 @@ class Crew:
     async def _loop_worker(self, index: int | None) -> None:
         """One unit of the loop lane after another. Started with a unit, it goes on for a worker with a spoilt context."""
         frontier = self.frontier
+        units, calls, slow = frontier.plan.units, self._calls, frontier.program.adapting
+        fired, queued = frontier.fired, frontier.queues[LOOP]
         mine = copy_context()
         stretch = 0
         try:
@@ -307,13 +313,29 @@ class Crew:
                 self._loop_starting -= 1
                 index = frontier.next(LOOP)
             while index is not None and not self.stopping:
-                if frontier.ready(LOOP):
+                if queued and not self._loop_starting:
                     self._dispatch()
-                became = await self._await(index)
-                if self.failures:
+                call, unit = calls[index], units[index]
+                try:
+                    if call is None or slow[index]:
+                        became = await self._await(index)
+                    else:
+                        args, kwargs, shared = gather(frontier, unit)
+                        result = call(*args, **kwargs)
+                        if hasattr(type(result), "__await__"):
+                            result = await result
+                        became = spread(frontier, unit, result)
+                        args = kwargs = result = None  # type: ignore[assignment] # no value outlives its node here
+                        if shared:
+                            frontier.check(unit, shared)
+                        fired.append(index)
+                except BaseException as error:
+                    if isinstance(error, self._cancelled) and (self.stopping or _is_cancelled()):
+                        raise
+                    self._failed(error, unit)
                     self._group.cancel_scope.cancel()
                     return
-                index = self._keep_one(became, LOOP)
+                index = self._keep_one(became, LOOP) if became else None
                 if index is None:
                     index = frontier.next(LOOP)
                 if index is not None and copy_context() != mine:
@@ -327,44 +349,34 @@ class Crew:
             self._ended()
 
     async def _await(self, index: int) -> list[int]:
-        """Fire a unit of the loop lane. Returns what became ready at its end."""
+        """Fire a unit of the loop lane that is more than a call, or whose adapters (user code, maybe slow) need a thread."""
         frontier = self.frontier
         unit = frontier.plan.units[index]
-        try:
-            call = self._calls[index]
-            if call is None:
-                values, shared = await self._off_loop(unit, frontier.take, unit, unit.entries)
-                firing = TaskFiring(self, index, values)
-                del values
-                awaitable: Any = self._bindings[index].executor.fire(firing)
-                if awaitable is not None:
-                    await awaitable
-                firing.check_given()
-                became: list[int] = []
-            else:
-                args, kwargs, shared = await self._off_loop(unit, gather, frontier, unit)
-                result = call(*args, **kwargs)
-                if hasattr(type(result), "__await__"):
-                    result = await result
-                del args, kwargs
-                became = await self._off_loop(unit, spread, frontier, unit, result)
-            frontier.fired.append(index)
-            if shared:
-                frontier.check(unit, shared)
-            return became
-        except self._cancelled as error:
-            if self.stopping or _is_cancelled():
-                raise
-            self._failed(error, unit)
-        except BaseException as error:
-            self._failed(error, unit)
-        return []
+        off = self.hop if frontier.program.adapting[index] else _here
+        call = self._calls[index]
+        if call is None:
+            values, shared = await off(frontier.take, unit, unit.entries)
+            firing = TaskFiring(self, index, values)
+            del values
+            awaitable: Any = self._bindings[index].executor.fire(firing)
+            if awaitable is not None:
+                await awaitable
+            firing.check_given()
+            became: list[int] = []
+        else:
+            args, kwargs, shared = await off(gather, frontier, unit)
+            result = call(*args, **kwargs)
+            if hasattr(type(result), "__await__"):
+                result = await result
+            del args, kwargs
+            became = await off(spread, frontier, unit, result)
+        frontier.fired.append(index)
+        frontier.check(unit, shared)
+        return became
 
-    async def _off_loop(self, unit: Unit, function: Callable[..., T], *args: Any) -> T:
-        """Adapters are user code and may be slow: a unit with some takes and gives in a thread."""
-        if any(e.adapter is not None for e in unit.entries) or any(w.adapter is not None for w in unit.exits):
-            return await self.hop(function, *args)
-        return function(*args)
+
+async def _here(function: Callable[..., T], *args: Any) -> T:
+    return function(*args)
 
 
 def _is_cancelled() -> bool:
