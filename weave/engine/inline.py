@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weave.device.versions import WITHOUT_TENSORS
 from weave.engine.calls import gather, spread
 from weave.engine.firing import InlineFiring
-from weave.engine.run import Run
+from weave.engine.run import EMPTY, Run
 from weave.errors import StitchedModuleException
 from weave.graph.plan import Unit
 from weave.graph.targets import Target
@@ -22,26 +23,55 @@ from weave.graph.targets import Target
 def drive(run: Run, resources: Mapping[Target, Any] | None = None) -> None:
     """Fire every unit of the run's program. What a node raises comes out as it is, with a note on where it happened."""
     program = run.program
-    calls, fired = program.calls, run.fired
+    units, fired, easy = program.plan.units, run.fired, program.easy
     index = -1
     try:
-        for index, unit in enumerate(program.plan.units):
-            call = calls[index]
-            if call is not None:
+        for index, call in enumerate(program.calls):
+            unit = units[index]
+            if call is None:
+                _fire(run, index, unit, resources)
+            elif not easy[index] or not _call_plainly(run, unit, call):
                 _call(run, unit, call)
-                fired.append(index)
-            else:
-                values, shared = run.take(unit, unit.entries)
-                firing = InlineFiring(run, index, values, resources)
-                del values
-                awaitable = program.bindings[index].executor.fire(firing)
-                if awaitable is not None:
-                    _refuse(awaitable, unit)
-                fired.append(index)
-                run.check(unit, shared)
+            fired.append(index)
     except Exception as error:
-        annotate(error, run, program.plan.units[index])
+        annotate(error, run, units[index])
         raise
+
+
+def _fire(run: Run, index: int, unit: Unit, resources: Mapping[Target, Any] | None) -> None:
+    values, shared = run.take(unit, unit.entries)
+    firing = InlineFiring(run, index, values, resources)
+    del values
+    awaitable = run.program.bindings[index].executor.fire(firing)
+    if awaitable is not None:
+        _refuse(awaitable, unit)
+    run.check(unit, shared)
+
+
+def _call_plainly(run: Run, unit: Unit, function: Callable[..., Any]) -> bool:
+    """A call between plain stitches of plain values (numbers, strings, None), which need neither marks nor joining.
+
+    `False` where a value is not that plain; then nothing has been touched.
+    """
+    values = run.values
+    args = []
+    for edge in unit.entries:
+        value = values[edge[0]]
+        if type(value) not in WITHOUT_TENSORS:
+            return False
+        args.append(value)
+    for edge in unit.entries:
+        values[edge[0]] = EMPTY
+    result = function(*args)
+    if type(result) in WITHOUT_TENSORS:
+        for way in unit.exits:
+            for slot in way[1]:
+                values[slot] = result
+    else:
+        if hasattr(type(result), "__await__"):
+            _refuse(result, unit)
+        spread(run, unit, result)
+    return True
 
 
 def _call(run: Run, unit: Unit, function: Callable[..., Any]) -> None:

@@ -47,6 +47,7 @@ class Program(NamedTuple):
     calls: tuple[Callable[..., Any] | None, ...]
     lanes: bytes
     adapting: bytes  # whether an entry or an exit has an adapter
+    easy: bytes  # whether it is a call between plain stitches: from outputs, no adapter, no reducer
     awaits: bool
 
 
@@ -60,7 +61,7 @@ def bind(
     """Bind a plan to its executors. Target types check their ports here and raise a `KnotException`."""
     bindings: list[Binding] = []
     calls: list[Callable[..., Any] | None] = []
-    lanes, adapting = bytearray(), bytearray()
+    lanes, adapting, easy = bytearray(), bytearray(), bytearray()
     awaits = False
     shared: dict[int, Binding] = {}
     for unit in plan.units:
@@ -73,6 +74,7 @@ def bind(
         awaits = awaits or lane == "await"
         ends: tuple[Any, ...] = (*unit.entries, *unit.exits)
         adapting.append(any(end.adapter is not None for end in ends))
+        easy.append(not adapting[-1] and all(edge.crosses for edge in unit.entries))
         function = getattr(executor, "function", None)
         if function is not None and record.prepare is None and all(edge.reducer is None for edge in unit.entries):
             binding = shared.get(id(executor))
@@ -88,7 +90,7 @@ def bind(
             prepared = record.prepare(Prepared(unit.target, unit.node, inputs, outputs, early_exit, cache_predicate))
         bindings.append(Binding(executor, prepared, outputs))
         calls.append(None)
-    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), bytes(adapting), awaits)
+    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), bytes(adapting), bytes(easy), awaits)
 
 
 def _lane(executor: Executor, target: Target) -> str:
