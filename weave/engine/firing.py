@@ -82,8 +82,7 @@ class InlineFiring:
             exits = tuple(
                 way for p in self._binding.outputs if p.kind == "output" and p.name == port for way in p.exits
             )
-        for way in exits:
-            self._run.put(way, value)
+        self._run.put_all(exits, value)
 
     def check_cancelled(self) -> None:
         """Nothing cancels a run in the caller's thread but an exception there."""

@@ -84,8 +84,7 @@ def _call(run: Run, unit: Unit, function: Callable[..., Any]) -> None:
     else:
         if hasattr(kind, "__await__"):
             _refuse(result, unit)
-        for way in unit.exits:
-            run.put(way, result)
+        run.put_all(unit.exits, result)
     if shared:
         run.check(unit, shared)
 

@@ -65,6 +65,14 @@ class Run:
                 self.marks[slot] = marked
         return ()
 
+    def put_all(self, exits: Sequence[Exit], value: Any) -> None:
+        """`put` at every exit of a port. An adapter of one must not change what the others give."""
+        before = mark(value) if len(exits) > 1 else None
+        for way in exits:
+            self.put(way, value)
+        if before is not None and before.changed():
+            raise self.changed(exits[0].slots[0], before, by=self.plan.nodes[exits[0].port.target])
+
     def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]] | None]:
         """Empty the slots of a unit (`None`: the external boundary): adapted values, and marks that others wait on."""
         taken: list[Any] = []
