@@ -17,6 +17,7 @@ from torch._compile import _disable_dynamo  # torch.compiler.disable, without im
 
 from weave.builtin import builtin_registry
 from weave.device.state import TorchState
+from weave.device.versions import Mark, mark
 from weave.engine import facade
 from weave.engine.frontier import Frontier
 from weave.engine.inline import drive
@@ -25,7 +26,7 @@ from weave.engine.program import Program, bind
 from weave.engine.run import Run, reduce
 from weave.engine.stream import Source, Stream
 from weave.engine.tasks import Crew
-from weave.errors import KnotException, OverridesException, StitchedModuleException
+from weave.errors import KnotException, OverridesException, PluginException, StitchedModuleException
 from weave.graph.adapters import EachCall
 from weave.graph.args import InputArgs
 from weave.graph.check import check_form
@@ -98,7 +99,10 @@ class StitchedModule(nn.Module):
         self._early_exit = early_exit
         self._ignore_extra = ignore_extra_overrides
         self._resources: dict[Target, Any] | None = None
-        self._register(self._tie(ending))
+        self._constants: list[tuple[ConstantTarget, str]] = []
+        ids = self._tie(ending)
+        self._register(ids)
+        self._read_constants()
 
     # --- tying ---
 
@@ -135,8 +139,24 @@ class StitchedModule(nn.Module):
             # Straight into the dicts: register_module refuses names that are attributes ("forward" is a fine node id).
             if isinstance(thing, nn.Parameter):
                 self._parameters[key] = thing
+                self._constants += [
+                    (target, key) for target in ids if isinstance(target, ConstantTarget) and target.value is thing
+                ]
             else:
                 self._modules[key] = thing
+
+    def _read_constants(self) -> None:
+        """A constant that is a registered parameter is what is registered when a run reads it: torch may replace it.
+
+        (`.to_empty()` and `load_state_dict(assign=True)` for good, `functional_call` for one call.) A value that the
+        user has put into the target since comes first.
+        """
+        calls = list(self._program.calls)
+        for index, unit in enumerate(self.plan.units):
+            for target, key in self._constants:
+                if unit.target is target:
+                    calls[index] = _reader(target, self._parameters, key)
+        self._program = self._program._replace(calls=tuple(calls))
 
     # --- running ---
 
@@ -222,13 +242,17 @@ class StitchedModule(nn.Module):
         return became
 
     def _collect(self, run: Run) -> StitchedModuleOutput:
-        values, _ = run.take(None, run.plan.taken)
-        arrived = {edge.slot: value for edge, value in zip(run.plan.taken, values, strict=True)}
         out = StitchedModuleOutput({}, {})
+        given: list[tuple[int, Mark | None]] = []
         for port in self._gives:
-            brought = [arrived[edge.slot] for edge in port.edges]
-            value = reduce(port.edges, brought, None, run.plan)
+            values, _ = run.take(None, port.edges)
+            value = reduce(port.edges, values, None, run.plan)
             (out.captured_inputs if port.kind == "input" else out.captured_outputs)[port.name] = value
+            given.append((port.edges[0].slot, mark(value)))
+        # Adapters and reducers at the boundary are the last to run; one may have changed what another port has given.
+        for slot, marked in given:
+            if marked is not None and marked.changed():
+                raise run.changed(slot, marked, by="external")
         return out
 
     def _check_overrides(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
@@ -321,17 +345,6 @@ class StitchedModule(nn.Module):
             ")"
         )
 
-    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
-        before = dict(self._parameters)
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        # torch may put a new Parameter in the old one's place (from meta, say): a constant target must follow.
-        for key, parameter in self._parameters.items():
-            if parameter is not before[key]:
-                for target in self._targets:
-                    if isinstance(target, ConstantTarget) and target.value is before[key]:
-                        target.value = parameter
-        return self
-
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         # The plan is made anew from the stitches, which pickle and copy with the modules that they are about.
@@ -348,6 +361,12 @@ class StitchedModule(nn.Module):
         for stitch in stitches:
             ending[stitch.destination_descriptor.target].append(stitch)
         self._tie(ending)
+        self._read_constants()
+
+
+def _reader(target: ConstantTarget, parameters: dict[str, Any], key: str) -> Callable[[], Any]:
+    known = target.value
+    return lambda: parameters[key] if target.value is known else target.value
 
 
 @_disable_dynamo
@@ -361,6 +380,16 @@ def _resolve(
     registry: Registry, port: IODescriptor, ids: Mapping[Target, str]
 ) -> tuple[Callable[..., Any], Callable[..., Any], bool]:
     """A port's adapter, reducer and whether the reducer needs the original; names looked up."""
+    try:
+        return _looked_up(registry, port, ids)
+    except PluginException as error:
+        said = port_text(port, ids.get(port.target))
+        raise PluginException(f"{said}: {error}", name=error.name, nearest=error.nearest) from None
+
+
+def _looked_up(
+    registry: Registry, port: IODescriptor, ids: Mapping[Target, str]
+) -> tuple[Callable[..., Any], Callable[..., Any], bool]:
     adapter: Any = port.adapter
     if isinstance(adapter, str):
         named = registry.adapter(adapter, port.kind)

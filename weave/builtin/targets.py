@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any
 
 from torch import nn
@@ -46,23 +46,41 @@ class FunctionExecutor:
         """What to call."""
         return target.function
 
-    def fire(self, firing: Firing) -> None:
+    def fire(self, firing: Firing) -> Awaitable[None] | None:
         """Call it with the reduced arguments of its one input."""
         target: Any = firing.target
         call = firing.inputs()
-        firing.deliver("", target.function(*call.args, **call.kwargs))
+        result = target.function(*call.args, **call.kwargs)
+        if hasattr(type(result), "__await__"):
+            return Later(firing, result)
+        firing.deliver("", result)
+        return None
+
+
+class Later:
+    """What a function gave to await, to be delivered when it has been. Closed unawaited, it leaves no warning behind."""
+
+    def __init__(self, firing: Firing, awaitable: Any) -> None:
+        self.firing = firing
+        self.awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        value = yield from self.awaitable.__await__()
+        self.firing.deliver("", value)
+
+    def close(self) -> None:
+        """Give up waiting before it began."""
+        close = getattr(self.awaitable, "close", None)
+        if close is not None:
+            close()
 
 
 class ConstantExecutor:
-    """Gives the value as it is now."""
+    """Gives the value as it is now; also one that could be awaited, which a function's result would be."""
 
     def lane(self, target: ConstantTarget) -> str:
         """Where to fire: reading an attribute is no work."""
         return "inline"
-
-    def function(self, target: ConstantTarget) -> Callable[..., Any]:
-        """What to call: the value is read when it is."""
-        return lambda: target.value
 
     def fire(self, firing: Firing) -> None:
         """Deliver it."""

@@ -54,8 +54,8 @@ def load(where: str) -> Any:
         sys.path.insert(0, os.getcwd())  # as `python -m` does, so that a file beside the user is found
     try:
         found: Any = importlib.import_module(name)
-    except ImportError as error:
-        raise LookupError(f"can't import {name!r}: {error}") from error
+    except Exception as error:  # a module may raise anything while it is imported
+        raise LookupError(f"can't import {name!r}: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise LookupError(f"{name!r} has no {attribute!r}")

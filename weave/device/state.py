@@ -36,7 +36,9 @@ class TorchState:
                 if torch.is_autocast_enabled(kind)
             )
         self.cache = torch.is_autocast_cache_enabled()
-        modes = _get_current_function_mode_stack() if torch._C._len_torch_function_stack() else []
+        modes: list[Any] = []
+        if torch._C._len_torch_function_stack():
+            modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         devices = [mode.device for mode in modes if isinstance(mode, DeviceContext)]
         self.device: torch.device | None = devices[-1] if devices else None
         others: list[Any] = [mode for mode in modes if not isinstance(mode, DeviceContext)]
@@ -45,7 +47,7 @@ class TorchState:
         self.foreign = tuple(type(mode).__name__ for mode in others)
         self.hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
         self.cuda: tuple[int, Any] | None = None
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             self.cuda = (torch.cuda.current_device(), torch.cuda.current_stream())
 
     @contextlib.contextmanager

@@ -43,22 +43,13 @@ def gather(run: Run, unit: Unit) -> tuple[list[Any], dict[str, Any], Any]:
 
 def spread(run: Run, unit: Unit, result: Any) -> Sequence[int]:
     """Hand a result to everything behind a unit's exits; returns the units that became ready, where somebody counts."""
-    plain = type(result) in WITHOUT_TENSORS
     exits = unit.exits
+    if type(result) not in WITHOUT_TENSORS or any(way.adapter is not None for way in exits):
+        return run.put_all(exits, result)
     if len(exits) == 1:
-        way = exits[0]
-        if plain and way.adapter is None:
-            for slot in way.slots:
-                run.values[slot] = result
-        else:
-            run.fill(way, result)
-        return run.count(way.slots)
-    filled: list[int] = []
-    for way in exits:
-        if plain and way.adapter is None:
-            for slot in way.slots:
-                run.values[slot] = result
-        else:
-            run.fill(way, result)
-        filled += way.slots
+        filled: Sequence[int] = exits[0].slots
+    else:
+        filled = [slot for way in exits for slot in way.slots]
+    for slot in filled:
+        run.values[slot] = result
     return run.count(filled)

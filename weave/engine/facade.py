@@ -37,7 +37,7 @@ def call(function: Callable[[], Awaitable[T]]) -> T:
         StitchedModuleException: this thread runs the portal's loop, which would wait for itself.
     """
     if not _loop_runs():
-        return anyio.run(function)  # type: ignore[arg-type]
+        return anyio.run(function)
     kept = portal()
 
     async def within() -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from weave.engine.run import Run, reduce
@@ -82,11 +82,10 @@ class InlineFiring:
             exits = tuple(
                 way for p in self._binding.outputs if p.kind == "output" and p.name == port for way in p.exits
             )
-        for way in exits:
-            self._put(way, value)
+        self._put_all(exits, value)
 
-    def _put(self, way: Exit, value: Any) -> None:
-        self._run.put(way, value)
+    def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
+        self._run.put_all(exits, value)
 
     def check_cancelled(self) -> None:
         """Nothing cancels a run in the caller's thread but an exception there."""

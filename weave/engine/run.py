@@ -74,6 +74,23 @@ class Run:
         """Slots were filled. Nobody counts where one thread follows the plan's order."""
         return ()
 
+    def put_all(self, exits: Sequence[Exit], value: Any) -> Sequence[int]:
+        """`put` at every exit of a port."""
+        self.fill_all(exits, value)
+        return self.count([slot for way in exits for slot in way.slots])
+
+    def fill_all(self, exits: Sequence[Exit], value: Any) -> list[tuple[int, Mark]]:
+        """`fill` at every exit of a port; the marks with a slot of each. An adapter of one must not change the others' value."""
+        before = mark(value) if len(exits) > 1 else None
+        marks = []
+        for way in exits:
+            marked = self.fill(way, value)
+            if marked is not None:
+                marks.append((way.slots[0], marked))
+        if before is not None and before.changed():
+            raise self.changed(exits[0].slots[0], before, by=self.plan.nodes[exits[0].port.target])
+        return marks
+
     def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]] | None]:
         """Empty the slots of a unit (`None`: the external boundary): adapted values, and marks that others wait on."""
         taken: list[Any] = []

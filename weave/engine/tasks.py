@@ -21,7 +21,7 @@ application, 40 wide); `from_thread.run` for wake-ups (it blocks the thread unti
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -61,12 +61,11 @@ class TaskFiring(InlineFiring):
         # Weak: a value is let go when its last consumer has it, also while its producer's forward goes on.
         self._given: list[tuple[int, weakref.ref[Any], int]] = []
 
-    def _put(self, way: Exit, value: Any) -> None:
+    def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
         frontier = self._crew.frontier
-        marked = frontier.fill(way, value)
-        if marked is not None:
-            self._given += [(way.slots[0], weakref.ref(tensor), version) for tensor, version in marked.pairs]
-        self._crew.pass_on(frontier.count(way.slots))
+        for slot, marked in frontier.fill_all(exits, value):
+            self._given += [(slot, weakref.ref(tensor), version) for tensor, version in marked.pairs]
+        self._crew.pass_on(frontier.count([slot for way in exits for slot in way.slots]))
 
     def check_given(self) -> None:
         """What was delivered while the firing went on must be as it was then; its consumers may have it already."""
@@ -144,7 +143,7 @@ class Crew:
             self.frontier.queue(became)
             self._kick()
 
-    def _keep_one(self, became: list[int], lane: int) -> int | None:
+    def _keep_one(self, became: Sequence[int], lane: int) -> int | None:
         """Units became ready as their feeder ended: its worker goes on with one, the others are queued."""
         lanes = self._lanes
         kept = None
@@ -156,7 +155,7 @@ class Crew:
                 own = [index for index in became if lanes[index] == lane]
                 if own:
                     kept = min(own)
-                    became.remove(kept)
+                    became = [index for index in became if index != kept]
         if became:
             self.frontier.queue(became)
             if lane == LOOP:
@@ -235,14 +234,14 @@ class Crew:
                 if self.stopping:
                     frontier.leave()
                     return
-                became: list[int] = []
+                became: Sequence[int] = ()
                 try:
                     became = self._base.copy().run(self._fire, index)
                 except Stopped:
                     frontier.leave()
                     return
                 except BaseException as error:
-                    if not (self.stopping and isinstance(error, self._cancelled)):
+                    if not self._is_stop(error):
                         self._failed(error, frontier.plan.units[index])
                     frontier.leave()
                     return
@@ -251,7 +250,11 @@ class Crew:
                 if index is None:
                     index = frontier.next_or_leave(first=False)
 
-    def _fire(self, index: int) -> list[int]:
+    def _is_stop(self, error: BaseException) -> bool:
+        """Whether a thread was called off (anyio raises that in a thread that waits for the loop)."""
+        return self.stopping and isinstance(error, self._cancelled)
+
+    def _fire(self, index: int) -> Sequence[int]:
         """Fire a unit of the thread lane, in its own context. Returns what became ready at its end."""
         frontier = self.frontier
         unit = frontier.plan.units[index]
@@ -266,7 +269,7 @@ class Crew:
             frontier.fired.append(index)
             frontier.check(unit, shared)
             firing.check_given()
-            return []
+            return ()
         args, kwargs, shared = gather(frontier, unit)
         result = call(*args, **kwargs)
         if hasattr(type(result), "__await__"):
@@ -348,7 +351,7 @@ class Crew:
         finally:
             self._ended()
 
-    async def _await(self, index: int) -> list[int]:
+    async def _await(self, index: int) -> Sequence[int]:
         """Fire a unit of the loop lane that is more than a call, or whose adapters (user code, maybe slow) need a thread."""
         frontier = self.frontier
         unit = frontier.plan.units[index]
@@ -362,7 +365,7 @@ class Crew:
             if awaitable is not None:
                 await awaitable
             firing.check_given()
-            became: list[int] = []
+            became: Sequence[int] = ()
         else:
             args, kwargs, shared = await off(gather, frontier, unit)
             result = call(*args, **kwargs)

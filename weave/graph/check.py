@@ -14,7 +14,7 @@ from weave.errors import (
     OnlyInternalNodesException,
     UnknownPortException,
 )
-from weave.graph.descriptors import IODescriptor, StitchDescriptor, port_text
+from weave.graph.descriptors import IODescriptor, StitchDescriptor, has_name, port_text
 from weave.graph.targets import ExternalTarget, ModuleTarget, RemoteTarget, Target
 
 
@@ -54,11 +54,17 @@ def check_form(
         remotes = remotes or isinstance(target, RemoteTarget)
     for target, stitches in ending.items():
         ends = of[target].destinations
+        named = target.named_inputs and target.named_outputs
         for stitch in stitches:
             source, destination = stitch.source_descriptor, stitch.destination_descriptor
-            if source.kind not in of[source.target].sources or source.call is not None:
+            start = source.target
+            if (
+                source.kind not in of[start].sources
+                or source.call is not None
+                or (source.name and not (start.named_inputs and start.named_outputs))
+            ):
                 _check_port(source, ids, of[source.target].sources, "source", stitch)
-            if destination.kind not in ends or destination.call is not None:
+            if destination.kind not in ends or destination.call is not None or (destination.name and not named):
                 _check_port(destination, ids, ends, "destination", stitch)
     if remotes:
         _check_remotes(ending, ids)
@@ -76,6 +82,10 @@ def _check_port(
             node=node,
             port=said,
             nearest=tuple(sorted(kinds)),
+        )
+    if port.name and not has_name(port):
+        raise UnknownPortException(
+            f"{said}: {node!r} has one {port.kind}, which has no name: {node}.{port.kind}()", node=node, port=said
         )
     if port.call is None:
         return

@@ -95,8 +95,13 @@ def port_text(port: IODescriptor, node: str | None = None) -> str:
     """A port as people write it: `teacher.input('layers.3', call=2)`."""
     who = node if node is not None else target_text(port.target)
     call = "" if port.call is None else f", call={port.call!r}"
-    name = "" if port.name == "" and not port.target.named_ports else repr(port.name)
+    name = "" if port.name == "" and not has_name(port) else repr(port.name)
     return f"{who}.{port.kind}({name}{call})"
+
+
+def has_name(port: IODescriptor) -> bool:
+    """Whether the target has several ports of this kind, told apart by name."""
+    return port.target.named_inputs if port.kind == "input" else port.target.named_outputs
 
 
 def target_text(target: Target) -> str:

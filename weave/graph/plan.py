@@ -88,7 +88,7 @@ class OutPort(NamedTuple):
 class Plan:
     """A graph, ready to run. Prints as its text; `to_dict()` and `to_mermaid()` give other forms."""
 
-    __slots__ = ("_ids", "consumers", "edges", "given", "producers", "taken", "units")
+    __slots__ = ("_ids", "consumers", "edges", "given", "others", "producers", "taken", "units")
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class Plan:
         consumers: tuple[int, ...],
         given: tuple[Exit, ...],
         taken: tuple[Edge, ...],
+        others: Mapping[Target, str],
     ) -> None:
         self.units = units
         self.edges = edges
@@ -105,17 +106,15 @@ class Plan:
         self.consumers = consumers  # by slot: the index of the unit that empties it, likewise
         self.given = given
         self.taken = taken
+        self.others = others  # ids of targets that are no unit of their own: the external boundary, remotes
         self._ids: dict[Target, str] = {}
 
     @property
     def nodes(self) -> Mapping[Target, str]:
         """Node ids by target. Put together when first asked for: only messages and pictures want it."""
         if not self._ids:
-            ids = {unit.target: unit.node for unit in self.units if not isinstance(unit.target, RemoteTarget)}
-            others: list[Target] = [u.target for u in self.units if isinstance(u.target, RemoteTarget)]
-            others += [p.target for e in self.edges for p in (e.stitch.source_descriptor, e.port)]
-            ids.update(node_ids(t for t in dict.fromkeys(others) if t not in ids))
-            self._ids = ids
+            fired = {unit.target: unit.node for unit in self.units if unit.target not in self.others}
+            self._ids = {**fired, **self.others}
         return self._ids
 
     def in_degrees(self) -> list[int]:
@@ -298,6 +297,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
         consumers=tuple([-1 if c < 0 else final[c] for c in consumers]),
         given=exits_of(given),
         taken=tuple(taken),
+        others={target: ids[target] for target in ending if isinstance(target, ExternalTarget | RemoteTarget)},
     )
 
 

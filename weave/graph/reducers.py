@@ -87,9 +87,16 @@ def reduce_inputs(
         StitchedModuleException: a reducer returned something other than an `InputArgs`; `said` names the port.
     """
     acc = InputArgs()
+    ours = True  # nobody else has seen `acc`, so it may grow in place: thousands of stitches on a port stay linear
     every = list(values)
     for index, (reducer, value) in enumerate(zip(reducers, values, strict=True)):
-        acc = acc + value if reducer is None else reducer(acc, value, original, index, every)
+        if reducer is not None:
+            acc, ours = reducer(acc, value, original, index, every), False
+        elif ours:
+            acc.args += value.args
+            acc.kwargs.update(value.kwargs)
+        else:
+            acc, ours = acc + value, True
         if not isinstance(acc, InputArgs):
             raise StitchedModuleException(
                 f"the reducer of {said} returned a {type(acc).__name__}: at an input it must return an InputArgs"

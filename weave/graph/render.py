@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from weave.graph.descriptors import IODescriptor, target_text
+from weave.graph.descriptors import IODescriptor, has_name, target_text
 from weave.graph.reducers import InputReducer, OutputReducer
 from weave.graph.targets import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget, Target
 
@@ -105,7 +105,7 @@ def mermaid(plan: Plan) -> str:
 
     def declare(node: str, target: Target, label: str) -> None:
         key = names[node] = f"n{len(names)}"
-        text = f'"{_escaped(label)}"'
+        text = f'"{label}"'
         if isinstance(target, ModuleTarget):
             shape = f"[{text}]"
         elif isinstance(target, FunctionTarget):
@@ -120,7 +120,9 @@ def mermaid(plan: Plan) -> str:
 
     for unit in plan.units:
         kind = what(unit.target)
-        label = unit.node if isinstance(unit.target, RemoteTarget) else f"{unit.node}<br/><i>{_escaped(kind)}</i>"
+        label = _escaped(unit.node)
+        if not isinstance(unit.target, RemoteTarget):
+            label = f"{label}<br/><i>{_escaped(kind)}</i>"
         declare(unit.node, unit.target, label)
     # The caller is drawn twice, above and below, so that the picture has no loop and lays out from top to bottom.
     if plan.given:
@@ -140,7 +142,7 @@ def mermaid(plan: Plan) -> str:
 
 
 def _port_label(port: IODescriptor) -> str:
-    if not port.target.named_ports:
+    if not has_name(port):
         return ""
     side = "in" if port.kind == "input" else "out"
     name = port.name or "·"
@@ -149,4 +151,13 @@ def _port_label(port: IODescriptor) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace('"', "#quot;").replace("|", "#124;")
+    for character, entity in (
+        ("#", "#35;"),
+        ('"', "#quot;"),
+        ("<", "#lt;"),
+        (">", "#gt;"),
+        ("|", "#124;"),
+        ("\n", " "),
+    ):
+        text = text.replace(character, entity)
+    return text

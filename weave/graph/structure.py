@@ -52,7 +52,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
         same = copy.copy(value)
         same[:] = items
         return same
-    if isinstance(value, tuple) and value:
+    if isinstance(value, tuple):
         items = [map_leaves(function, v) for v in value]
         if type(value) is tuple:
             return tuple(items)

@@ -25,13 +25,14 @@ _OUTPUT = OutputReducer()
 class Target:
     """Something that computes. Compared and hashed by identity."""
 
-    named_ports: ClassVar[bool] = True
+    named_inputs: ClassVar[bool] = True
+    named_outputs: ClassVar[bool] = True
 
 
 class TargetWithInput(Target):
     """A target with one input, as a function has."""
 
-    named_ports: ClassVar[bool] = False
+    named_inputs: ClassVar[bool] = False
 
     def input(
         self, adapter: InputAdapter | str = default_input_adapter_fn, reducer: AnyInputReducer = _INPUT
@@ -43,7 +44,7 @@ class TargetWithInput(Target):
 class TargetWithOutput(Target):
     """A target with one output, as a function or a constant has."""
 
-    named_ports: ClassVar[bool] = False
+    named_outputs: ClassVar[bool] = False
 
     def output(
         self, adapter: OutputAdapter | str = default_output_adapter_fn, reducer: AnyOutputReducer = _OUTPUT
