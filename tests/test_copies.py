@@ -142,6 +142,16 @@ def test_a_copied_constant_is_still_the_registered_parameter(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_value_that_the_user_gave_a_constant_is_the_copys_too(way: str) -> None:
+    c = ConstantTarget("p", nn.Parameter(torch.ones(2)))
+    stitched = knot((c.output(), EXT.output("y")))
+    c.value = torch.full((2,), 7.0)
+    other = WAYS[way](stitched)
+    assert stitched({}, {})["y"].tolist() == [7, 7]
+    assert other({}, {})["y"].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_module_in_two_targets_is_one_in_the_copy_too(way: str) -> None:
     net = nn.Linear(1, 1, bias=False)
     a, b = ModuleTarget("a", net), ModuleTarget("b", net)

@@ -210,7 +210,7 @@ def test_a_constant_follows_where_torch_puts_a_new_parameter_in_the_old_ones_pla
     stitched = knot((c.output(), EXT.output("y")))
     stitched.to_empty(device="cpu")
     assert stitched.get_parameter("c").device.type == "cpu"
-    assert stitched({}, {})["y"] is c.value is stitched.get_parameter("c")
+    assert stitched({}, {})["y"] is stitched.get_parameter("c")
     outer = nn.Sequential(stitched)
     outer.to_empty(device="meta")
     assert stitched({}, {})["y"] is stitched.get_parameter("c")
@@ -223,6 +223,32 @@ def test_a_loaded_constant_is_what_the_next_run_reads(assign: bool) -> None:
     stitched = knot((c.output(), EXT.output("y")))
     stitched.load_state_dict({"c": torch.full((2,), 7.0)}, assign=assign)
     assert stitched({}, {})["y"].tolist() == [7, 7]
+
+
+def test_a_value_that_the_user_gives_a_constant_comes_first() -> None:
+    c = ConstantTarget("c", nn.Parameter(torch.ones(2)))
+    stitched = knot((c.output(), EXT.output("y")))
+    stitched.to_empty(device="meta")
+    c.value = torch.full((2,), 7.0)
+    assert stitched({}, {})["y"] is c.value
+
+
+def test_knotting_looks_at_each_constant_a_few_times() -> None:
+    """Not once for each of the others."""
+    looked = 0
+
+    class Counted(ConstantTarget):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looked
+            looked += name == "value"
+            return super().__getattribute__(name)
+
+    count = 300
+    targets = [Counted(f"c{i}", nn.Parameter(torch.ones(1))) for i in range(count)]
+    needle = sewn(*[(t.output(), EXT.output(t.name)) for t in targets])
+    stitched = needle.knot()
+    assert looked < 20 * count
+    assert len(stitched.state_dict()) == count
 
 
 def test_a_functional_call_swaps_constants_too() -> None:

@@ -280,6 +280,23 @@ def test_an_adapter_at_the_source_that_changes_the_value() -> None:
         stitched({"x": torch.zeros(1)}, {})
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["kept first", "changed first"])
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_an_adapter_at_the_boundary_that_changes_what_the_caller_gave(kind: str, order: Any) -> None:
+    def changed(value: Any) -> Any:
+        (value.args[0] if kind == "input" else value).add_(100)
+        return value
+
+    keeps, gets, port = function(looks, "keeps"), function(looks, "gets"), EXT.input if kind == "input" else EXT.output
+    starts = [(port("x"), keeps.input()), (port("x", adapter=changed), gets.input())]
+    stitched = knot(
+        *[starts[i] for i in order], (keeps.output(), EXT.output("keeps")), (gets.output(), EXT.output("gets"))
+    )
+    value = {"x": torch.zeros(1)}
+    with pytest.raises(ChangedInPlaceException, match=rf"external\.{kind}\('x'\)"):
+        stitched(*((value, {}) if kind == "input" else ({}, value)))
+
+
 def test_an_adapter_of_a_consumer_that_changes_the_value() -> None:
     make, bad, good = function(makes, "make"), function(lambda x: 0, "bad"), function(looks, "good")
     stitched = knot(

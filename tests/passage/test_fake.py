@@ -314,9 +314,16 @@ def test_a_submodule_without_the_predicate_runs_on_fakes_every_time() -> None:
     assert ran.count("0") == 2
 
 
-def test_fakes_made_in_another_thread_mix() -> None:
-    """Each passage has a mode of its own: fakes from elsewhere are made anew at its entry."""
-    net = Does(lambda m, x, y, *, z: m.end(m.part(x + y + z["z"][0])), part=lin(), end=Counted(lambda x: x))
+def test_fakes_from_elsewhere_are_made_anew_at_the_entry() -> None:
+    """A mode is not made for threads, so each passage has one of its own, and all its fakes are of that one."""
+    modes: list[Any] = []
+
+    def body(m: Any, x: torch.Tensor, y: torch.Tensor, *, z: Any) -> torch.Tensor:
+        out = m.part(x + y + z["z"][0])
+        modes.append([t.fake_mode for t in (x, y, z["z"][0], out)])
+        return m.end(out)
+
+    net = Does(body, part=lin(), end=Counted(lambda x: x))
     m = weave.ModuleTarget("m", net)
     stitched = knot((EXT.input("v"), m.input("end")), (m.output("end"), EXT.output("y")))
     made: list[torch.Tensor] = []
@@ -325,7 +332,28 @@ def test_fakes_made_in_another_thread_mix() -> None:
         thread.start()
         thread.join()
     x, y = made
-    assert stitched({"v": 7}, {}, x, y, z={"z": [weave.fake_tensor(2, 3)]})["y"] == 7
+    for _ in range(2):
+        assert stitched({"v": 7}, {}, x, y, z={"z": [weave.fake_tensor(2, 3)]})["y"] == 7
+    first, second = ({id(mode) for mode in seen} for seen in modes)
+    assert len(first) == len(second) == 1
+    assert not (first | second) & {id(x.fake_mode), id(y.fake_mode)}
+    assert first != second, "nor do two runs share one"
+
+
+def test_one_fake_for_many_threads() -> None:
+    net = nn.Sequential(Chain(), Chain(), lin())
+    m, fake, gate = weave.ModuleTarget("m", net), weave.fake_tensor(2, 3), threading.Barrier(4)
+    stitched = knot((EXT.input("v"), m.input("2")), (m.output("2"), EXT.output("y")))
+    want = net[2](rows())
+
+    def job() -> None:
+        gate.wait()
+        for _ in range(20):
+            assert torch.equal(stitched({"v": rows()}, {}, fake)["y"], want)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(job) for _ in range(4)]:
+            future.result()
 
 
 def test_fakes_brought_by_a_stitch_mix() -> None:

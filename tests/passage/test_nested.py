@@ -51,14 +51,13 @@ def test_a_graph_as_a_target_has_the_ports_of_its_modules() -> None:
 class Runs(nn.Module):
     """A forward that runs a graph on a module of its own and goes on with what it captured."""
 
-    def __init__(self, net: nn.Module, **options: Any) -> None:
+    def __init__(self, net: nn.Module, given: dict[str, torch.Tensor] | None = None, **options: Any) -> None:
         super().__init__()
-        self.net, self.end = net, lin()
+        self.net, self.end, self.given = net, lin(), given or {}
         self.graph = [ports(net, **options)]  # in a list: no submodule, so that `net` has one name only
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        given = {name: torch.full((2, 3), 0.5) for name in ("b",) if name in self.graph[0]._takes["output"]}
-        return self.end(self.graph[0]({"x": x}, given)["c"])
+        return self.end(self.graph[0]({"x": x}, self.given)["c"])
 
 
 def test_the_outer_passage_sees_the_inner_runs_calls() -> None:
@@ -100,10 +99,10 @@ def test_both_have_a_port_on_one_submodule() -> None:
     a = net.steps(x)["a"] + v
     assert torch.equal(got["a"], a)
     assert torch.equal(got["y"], outer.end(net.c(torch.tanh(net.b(torch.tanh(a))))))
-    skips = Runs(net, outputs=["c"], new_outputs=["b"])
+    skips = Runs(net, {"b": v}, outputs=["c"], new_outputs=["b"])
     with pytest.raises(weave.PortNotReachedException, match=r"net\.b"):
         ports(skips, ["net.b", ""])({"x": x}, {})
-    assert torch.equal(ports(skips, [""])({"x": x}, {})[""], skips.end(net.c(torch.tanh(torch.full((2, 3), 0.5)))))
+    assert torch.equal(ports(skips, [""])({"x": x}, {})[""], skips.end(net.c(torch.tanh(v))))
 
 
 def test_an_outer_early_exit_goes_through_an_inner_run() -> None:
