@@ -399,3 +399,27 @@ def test_a_compiled_wrapper_that_is_no_submodule(inside: bool) -> None:
         if turn == 2:
             before = count()
     assert count() == before
+
+
+def test_a_compiled_module_that_counts_as_false() -> None:
+    """A module may have a length, and it may be 0: it is a module all the same."""
+
+    class Bag(Chain):
+        def __len__(self) -> int:
+            return 0
+
+    for how in (wrap_the_block, compile_the_block):
+        model, x = Model(), rows()
+        model.block = Bag()
+        how(model, "eager")
+        inside = "block._orig_mod.a" if how is wrap_the_block else "block.a"
+        want = want_of(copy.deepcopy(model) if how is compile_the_block else _unwrapped(model), x)
+        got = ports(model, [inside, ""])({"x": x}, {})
+        assert torch.allclose(got[inside], want["block.a"])
+        assert torch.allclose(got[""], want[""])
+
+
+def _unwrapped(model: Model) -> Model:
+    plain = copy.copy(model)
+    plain._modules = {**model._modules, "block": model.block._orig_mod}
+    return plain

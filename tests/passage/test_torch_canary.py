@@ -273,6 +273,29 @@ def test_a_function_can_be_kept_from_dynamo_without_importing_it() -> None:
     assert outside(rows()) is False, "a StitchedModule inside a compiled module would be traced"
 
 
+def test_dynamo_can_be_told_to_leave_a_function_alone() -> None:
+    """Where it can't, weave does without: a port between a hidden compiled wrapper and its forward is not reached."""
+    frames: Any = torch._C._dynamo.eval_frame
+    skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+
+    def ours(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        assert not torch.compiler.is_dynamo_compiling(), "our frames would be compiled, with warnings and graph breaks"
+        return net(x)
+
+    frames.set_code_exec_strategy(ours.__code__, frames._FrameExecStrategy(skip, default))
+    net = nn.Linear(3, 3)
+    net.__dict__[ATTRIBUTE] = lambda x: ours(plain, x)
+    plain = nn.Linear(3, 3)
+    compiled = torch.compile(net, backend="eager")
+    assert torch.allclose(compiled(rows()), plain(rows()))
+    torch._dynamo.reset()
+
+
+def test_a_function_under_torch_compile_says_so() -> None:
+    compiled = torch.compile(lambda x: x, backend="eager")
+    assert hasattr(compiled, "_torchdynamo_orig_callable"), "a missed port's error would not name the compiled forward"
+
+
 def test_wrappers_that_must_finish_have_the_names_they_are_known_by() -> None:
     names = {nn.parallel.DistributedDataParallel.__qualname__}
     if torch.distributed.is_available():

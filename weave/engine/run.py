@@ -158,7 +158,20 @@ def reduce(edges: Sequence[Edge], values: Sequence[Any], original: Any, plan: Pl
     """What several stitches bring to one port: an `InputArgs` at an input, a value at an output."""
     port = edges[0].port
     reducers = [edge.reducer for edge in edges]
-    if port.kind == "output":
-        return reduce_outputs(reducers, values, original)
-    first = original if isinstance(original, InputArgs) else InputArgs()
-    return reduce_inputs(reducers, values, first, plan.text(port))
+    try:
+        if port.kind == "output":
+            return reduce_outputs(reducers, values, original)
+        first = original if isinstance(original, InputArgs) else InputArgs()
+        return reduce_inputs(reducers, values, first, plan.text(port))
+    except Exception as error:
+        note(error, f"weave: in a reducer of {plan.text(port)}")
+        raise
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, once."""
+    try:
+        if text not in getattr(error, "__notes__", ()):
+            error.add_note(text)
+    except Exception:  # a class may forbid it; the exception itself matters more than our note
+        return
