@@ -54,7 +54,7 @@ def test_the_picture() -> None:
     ]
     arrows = {line.strip() for line in lines if "-->" in line}
     assert arrows == {
-        'given -->|"in x → in ·"| n0',
+        'given -->|"in x → in"| n0',
         'n0 -->|"out a"| n3',
         "n1 --> n3",
         'n3 -->|"out y"| taken',
