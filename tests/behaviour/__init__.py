@@ -3,7 +3,8 @@
 Data only. `TABLE[place]` maps sentences (our own words, one for each thing that a place says) to pytest node ids without
 parameters, the most telling first. A place is a section of the definition and the number of the paragraph, row, rule or
 bullet in it, from 1 on; 0 is what stands before the first one. `differs:` marks what the system that the definition
-compares itself with does otherwise. `LATER` names what needs several processes or the asynchronous engine. The section on ranks is not in here yet.
+compares itself with does otherwise. `LATER` names what needs several processes or the asynchronous engine; the section
+on ranks is not in here yet.
 
 stitching.py    the picture (parts, port names, the table of ports, `InputArgs`), a stitch carries a value
 runs.py         a run

@@ -161,7 +161,8 @@ class Passage:
 
     def _onward(self, station: Station, touch: Touch, args: Any, kwargs: Any, base: Base) -> Any:
         if station.eager and base is None:
-            base = station.module._modules.get("_orig_mod") or station.module._call_impl
+            inner = station.module._modules.get("_orig_mod")
+            base = station.module._call_impl if inner is None else inner
         return onward(self.outer, touch, args, kwargs, base)
 
     def _cached(self, station: Station, touch: Touch, args: Any, kwargs: Any, base: Base) -> Any:
