@@ -53,7 +53,7 @@ class Run:
         """
         if way.adapter is not None:
             value = way.adapter(value)
-            if way.port.kind == "input" and not isinstance(value, InputArgs):
+            if way.port.kind == "input" and way.port.call != "all" and not isinstance(value, InputArgs):
                 raise StitchedModuleException(
                     f"the adapter of {self.plan.text(way.port)} returned a {type(value).__name__}: at an input it must return "
                     "an InputArgs (wrap it: InputArgs(value))"
