@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.small import EXT, constant, knot, plus_one
-from weave import ChangedInPlaceException, FunctionTarget, InputArgs, StitchedModuleException
+from weave import ChangedInPlaceException, FunctionTarget, InputArgs, ModuleTarget, StitchedModuleException
 
 
 def changes(x: torch.Tensor, *more: Any) -> torch.Tensor:
@@ -372,3 +373,20 @@ def test_a_sum_in_place_of_what_nobody_else_gets_is_no_mistake() -> None:
         (other.output(), EXT.output("sum", reducer=add_into)),
     )
     assert stitched({"x": torch.zeros(1)}, {})["sum"].item() == 2
+
+
+def test_the_runs_arguments_while_a_module_is_still_to_be_called() -> None:
+    """What a module was called with is the caller's own tensor, and the next module is called with it too."""
+    first, second = ModuleTarget("first", nn.Identity()), ModuleTarget("second", nn.Identity())
+    bad = function(lambda x: x.add_(100), "bad")
+    stitched = knot(
+        (first.input(""), bad.input()),
+        (bad.output(adapter=lambda _: 0), EXT.output("x")),
+        (
+            bad.output(adapter=lambda _: InputArgs()),
+            second.input("", reducer=lambda acc, new, original, *more: original),
+        ),
+        (second.output(""), EXT.output("y")),
+    )
+    with pytest.raises(ChangedInPlaceException, match=r"the run's arguments.*'bad'"):
+        stitched({}, {}, torch.zeros(1))

@@ -24,13 +24,14 @@ EMPTY: Any = type("EMPTY", (), {"__repr__": lambda self: "<nothing yet>"})()
 class Run:
     """The state of one run. Threads may `put` and `take` at once: each slot has one writer and one reader."""
 
-    __slots__ = ("_id", "args", "events", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
+    __slots__ = ("_id", "_said", "args", "events", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
 
     def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.program = program
         self.plan = program.plan
         self.args = args
         self.kwargs = kwargs
+        self._said = mark((args, kwargs)) if args or kwargs else None
         size = len(self.plan.edges)
         self.values: list[Any] = [EMPTY] * size
         self.marks: list[Mark | None] = [None] * size
@@ -45,6 +46,19 @@ class Run:
         if not self._id:
             self._id = uuid.uuid4().hex[:12]
         return self._id
+
+    def check_arguments(self) -> None:
+        """The run's arguments go to every module: one that is yet to be called must get them as the caller gave them."""
+        if self._said is not None and self._said.changed():
+            suspects = tuple(self.plan.units[i].node for i in self.fired[-8:])
+            raise ChangedInPlaceException(
+                "a tensor among the run's arguments was changed in place "
+                + (f"by one of {', '.join(map(repr, suspects))}" if suspects else "by something outside the graph")
+                + ", while a module is still to be called with it. Change a clone instead",
+                node="external",
+                port="the run's arguments",
+                suspects=suspects,
+            )
 
     def put(self, way: Exit, value: Any) -> Sequence[int]:
         """Adapt a value at its source and hand it to every stitch from there.
