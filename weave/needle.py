@@ -24,6 +24,17 @@ class Needle:
         self.nodes: dict[Target, Node] = {}
         self._stitched: dict[tuple[int, int], StitchDescriptor] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"nodes": self.nodes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.nodes = state["nodes"]
+        self._stitched = {
+            (id(stitch.source_descriptor), id(stitch.destination_descriptor)): stitch
+            for node in self.nodes.values()
+            for stitch in node.stitches_to
+        }
+
     def get_node_for_target(self, target: Target) -> Node:
         """The target's node; it is part of the graph from now on, also without a stitch."""
         node = self.nodes.get(target)

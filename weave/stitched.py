@@ -32,7 +32,7 @@ from weave.graph.args import InputArgs
 from weave.graph.check import check_form
 from weave.graph.descriptors import IODescriptor, Node, StitchDescriptor, port_text
 from weave.graph.owned import owned_modules
-from weave.graph.plan import Plan, build, gather, node_ids, ports_in
+from weave.graph.plan import Plan, build, gather, node_ids, ports_in, ports_out
 from weave.graph.ports import nearest
 from weave.graph.targets import ConstantTarget, Target
 from weave.passage.overrides import (
@@ -74,6 +74,12 @@ class StitchedModuleOutput:
         names = [*self.captured_outputs, *self.captured_inputs]
         raise OverridesException(f"nothing was captured as {name!r}; {_near_text(name, names)}")
 
+    def __contains__(self, name: object) -> bool:
+        """Whether something was captured under that name."""
+        return name in self.captured_outputs or name in self.captured_inputs
+
+    __iter__ = None  # else Python would try 0, 1, 2 … as names
+
 
 class StitchedModule(nn.Module):
     """A graph of targets, tied. Made by `Needle.knot()`; calling it runs the graph once.
@@ -99,7 +105,8 @@ class StitchedModule(nn.Module):
         self._early_exit = early_exit
         self._ignore_extra = ignore_extra_overrides
         self._resources: dict[Target, Any] | None = None
-        self._constants: list[tuple[ConstantTarget, str]] = []
+        self._entered = 0  # how many `with` blocks are open; the outermost opens and closes
+        self._constants: dict[Target, tuple[str, Any]] = {}  # its key as a parameter, and its value when tied
         ids = self._tie(ending)
         self._register(ids)
         self._read_constants()
@@ -122,10 +129,8 @@ class StitchedModule(nn.Module):
             early_exit=self._early_exit,
             cache_predicate=predicate,
         )
-        self._takes = {
-            kind: frozenset(way.port.name for way in plan.given if way.port.kind == kind)
-            for kind in ("input", "output")
-        }
+        self._asks = ports_out(plan.given)
+        self._takes = {kind: frozenset(p.name for p in self._asks if p.kind == kind) for kind in ("input", "output")}
         self._gives = ports_in(plan.taken)
         return ids
 
@@ -135,15 +140,17 @@ class StitchedModule(nn.Module):
         def owned(target: Target) -> Any:
             return registry.target_type(target).owns(target)
 
+        keys: dict[int, str] = {}
         for key, thing in owned_modules(ids, self.plan, owned).items():
             # Straight into the dicts: register_module refuses names that are attributes ("forward" is a fine node id).
             if isinstance(thing, nn.Parameter):
                 self._parameters[key] = thing
-                self._constants += [
-                    (target, key) for target in ids if isinstance(target, ConstantTarget) and target.value is thing
-                ]
+                keys[id(thing)] = key
             else:
                 self._modules[key] = thing
+        for target in ids:
+            if isinstance(target, ConstantTarget) and id(target.value) in keys:
+                self._constants[target] = (keys[id(target.value)], target.value)
 
     def _read_constants(self) -> None:
         """A constant that is a registered parameter is what is registered when a run reads it: torch may replace it.
@@ -151,12 +158,12 @@ class StitchedModule(nn.Module):
         (`.to_empty()` and `load_state_dict(assign=True)` for good, `functional_call` for one call.) A value that the
         user has put into the target since comes first.
         """
-        calls = list(self._program.calls)
-        for index, unit in enumerate(self.plan.units):
-            for target, key in self._constants:
-                if unit.target is target:
-                    calls[index] = _reader(target, self._parameters, key)
-        self._program = self._program._replace(calls=tuple(calls))
+        if self._constants:
+            calls = list(self._program.calls)
+            for index, unit in enumerate(self.plan.units):
+                if unit.target in self._constants:
+                    calls[index] = _reader(unit.target, self._parameters, *self._constants[unit.target])
+            self._program = self._program._replace(calls=tuple(calls))
 
     # --- running ---
 
@@ -235,10 +242,9 @@ class StitchedModule(nn.Module):
     def _give(self, run: Run, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[int]:
         """Hand the caller's values to the graph; returns the units that became ready, where somebody counts."""
         became: list[int] = []
-        for way in run.plan.given:
-            name = way.port.name
-            value = InputArgs.from_value(inputs[name]) if way.port.kind == "input" else outputs[name]
-            became += run.put(way, value)
+        for port in self._asks:
+            named = inputs[port.name] if port.kind == "input" else outputs[port.name]
+            became += run.put_all(port.exits, InputArgs.from_value(named) if port.kind == "input" else named)
         return became
 
     def _collect(self, run: Run) -> StitchedModuleOutput:
@@ -294,6 +300,9 @@ class StitchedModule(nn.Module):
 
     def __enter__(self) -> Self:
         """Open what target types need opened; their nodes find it in `firing.resources`."""
+        if self._entered:
+            self._entered += 1
+            return self
         registry = builtin_registry()
         with contextlib.ExitStack() as stack:
             resources: dict[Target, Any] = {}
@@ -303,10 +312,13 @@ class StitchedModule(nn.Module):
                     context: Any = make(target)
                     resources[target] = stack.enter_context(context)
             self._stack = stack.pop_all()
-        self._resources = resources
+        self._resources, self._entered = resources, 1
         return self
 
     def __exit__(self, *raised: Any) -> bool | None:
+        self._entered -= 1
+        if self._entered:
+            return None
         self._resources = None
         return self._stack.__exit__(*raised)
 
@@ -349,9 +361,9 @@ class StitchedModule(nn.Module):
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         # The plan is made anew from the stitches, which pickle and copy with the modules that they are about.
         state["_stitches"] = [edge.stitch for edge in self.plan.edges]
-        for key in ("_program", "_takes", "_gives", "_stack"):
+        for key in ("_program", "_asks", "_takes", "_gives", "_stack"):
             state.pop(key, None)
-        state["_resources"] = None
+        state["_resources"], state["_entered"] = None, 0
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -364,9 +376,8 @@ class StitchedModule(nn.Module):
         self._read_constants()
 
 
-def _reader(target: ConstantTarget, parameters: dict[str, Any], key: str) -> Callable[[], Any]:
-    known = target.value
-    return lambda: parameters[key] if target.value is known else target.value
+def _reader(target: Any, parameters: dict[str, Any], key: str, tied: Any) -> Callable[[], Any]:
+    return lambda: parameters[key] if target.value is tied else target.value
 
 
 @_disable_dynamo

@@ -11,7 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from weave import ExternalTarget, FunctionTarget, InputArgs, ModuleTarget, Needle, StitchedModule, StitchedModuleException
+from weave import (
+    ExternalTarget,
+    FunctionTarget,
+    InputArgs,
+    ModuleTarget,
+    Needle,
+    StitchedModule,
+    StitchedModuleException,
+)
 
 EXT = ExternalTarget()
 pytestmark = pytest.mark.anyio
@@ -164,7 +172,9 @@ async def test_contexts_are_the_callers() -> None:
 async def test_many_runs_at_once() -> None:
     net = Steps(2)
     m = ModuleTarget("m", net)
-    stitched = knot((EXT.input("x"), m.input("")), (m.output("layers.0"), EXT.output("a")), (m.output(""), EXT.output("y")))
+    stitched = knot(
+        (EXT.input("x"), m.input("")), (m.output("layers.0"), EXT.output("a")), (m.output(""), EXT.output("y"))
+    )
     results: dict[int, Any] = {}
 
     async def one(index: int) -> None:

@@ -8,4 +8,6 @@ naive.py        the evaluator, written from the definition of a stitched graph, 
 passage.py      the evaluator's forward of one module
 aliasing.py     the evaluator's book about tensors that several consumers hold
 stitching.py    the same graph through weave's public API
+agreement.py    whether the two say the same: values, objects, gradients, errors
+features.py     what a drawn graph has in it, to see that everything comes up
 """

@@ -72,25 +72,28 @@ def stitched_of(graph: Graph, materials: Materials) -> Any:
 
 @dataclass
 class Result:
-    """What a run gave: its output or its error, and what it was called with."""
+    """What a run gave: its output or its error, what it was called with, and what ran."""
 
     given: Given
+    output: Any
+    error: BaseException | None
     trace: list[str]
-    output: Any = None
-    error: BaseException | None = None
 
 
 def result_of(stitched: Any, materials: Materials) -> Result:
     given = materials.given(weave.InputArgs)
     TRACE.clear()
     RAISED.clear()
-    result = Result(given, TRACE)
+    # The error stays out of this frame's variables: its traceback holds the frame, and they would hold each other.
+    return Result(given, *called(stitched, given))
+
+
+def called(stitched: Any, given: Given) -> tuple[Any, BaseException | None, list[str]]:
     try:
-        result.output = stitched(given.input_overrides, given.output_overrides, *given.args, **given.kwargs)
+        output = stitched(given.input_overrides, given.output_overrides, *given.args, **given.kwargs)
     except Exception as error:
-        result.error = error
-    result.trace = list(TRACE)
-    return result
+        return None, error, list(TRACE)
+    return output, None, list(TRACE)
 
 
 def state_of(modules: list[nn.Module]) -> dict[int, Any]:

@@ -45,11 +45,11 @@ def main(args: argparse.Namespace) -> int:
 
 def load(where: str) -> Any:
     """The `nn.Module` at `module:attribute`. Raises `LookupError` with a sentence for the user."""
-    from torch import nn
-
     name, _, attribute = where.partition(":")
     if not name or not attribute:
         raise LookupError(f"{where!r} is not of the form module:attribute, such as torchvision.models:resnet18")
+    from torch import nn
+
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does, so that a file beside the user is found
     try:

@@ -39,6 +39,7 @@ class InlineFiring:
     @property
     def args(self) -> tuple[Any, ...]:
         """The run's positional arguments."""
+        self._run.check_arguments()
         return self._run.args
 
     @property

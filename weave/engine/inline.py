@@ -14,7 +14,7 @@ from typing import Any
 from weave.device.versions import WITHOUT_TENSORS
 from weave.engine.calls import gather, spread
 from weave.engine.firing import InlineFiring
-from weave.engine.run import EMPTY, Run
+from weave.engine.run import EMPTY, Run, note
 from weave.errors import StitchedModuleException
 from weave.graph.plan import Unit
 from weave.graph.targets import Target
@@ -100,8 +100,4 @@ def annotate(error: BaseException, run: Run, unit: Unit) -> None:
     if len(unit.entries) > 8:
         feeders.append(f"and {len(unit.entries) - 8} more")
     fed = f", fed by {'; '.join(feeders)}" if feeders else ""
-    note = f"weave: raised in node {unit.node!r}{fed} (run {run.id})"
-    try:
-        error.add_note(note)
-    except Exception:  # an exception class may forbid it; the exception itself matters more than our note
-        return
+    note(error, f"weave: raised in node {unit.node!r}{fed} (run {run.id})")

@@ -24,13 +24,14 @@ EMPTY: Any = type("EMPTY", (), {"__repr__": lambda self: "<nothing yet>"})()
 class Run:
     """The state of one run. Threads may `put` and `take` at once: each slot has one writer and one reader."""
 
-    __slots__ = ("_id", "args", "events", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
+    __slots__ = ("_id", "_said", "args", "events", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
 
     def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.program = program
         self.plan = program.plan
         self.args = args
         self.kwargs = kwargs
+        self._said = mark((args, kwargs)) if args or kwargs else None
         size = len(self.plan.edges)
         self.values: list[Any] = [EMPTY] * size
         self.marks: list[Mark | None] = [None] * size
@@ -46,6 +47,19 @@ class Run:
             self._id = uuid.uuid4().hex[:12]
         return self._id
 
+    def check_arguments(self) -> None:
+        """The run's arguments go to every module: one that is yet to be called must get them as the caller gave them."""
+        if self._said is not None and self._said.changed():
+            suspects = tuple(self.plan.units[i].node for i in self.fired[-8:])
+            raise ChangedInPlaceException(
+                "a tensor among the run's arguments was changed in place "
+                + (f"by one of {', '.join(map(repr, suspects))}" if suspects else "by something outside the graph")
+                + ", while a module is still to be called with it. Change a clone instead",
+                node="external",
+                port="the run's arguments",
+                suspects=suspects,
+            )
+
     def put(self, way: Exit, value: Any) -> Sequence[int]:
         """Adapt a value at its source and hand it to every stitch from there.
 
@@ -58,7 +72,7 @@ class Run:
         """Adapt a value at its source and fill the slots behind it. Returns the value's mark."""
         if way.adapter is not None:
             value = way.adapter(value)
-            if way.port.kind == "input" and not isinstance(value, InputArgs):
+            if way.port.kind == "input" and way.port.call != "all" and not isinstance(value, InputArgs):
                 raise StitchedModuleException(
                     f"the adapter of {self.plan.text(way.port)} returned a {type(value).__name__}: at an input it must return "
                     "an InputArgs (wrap it: InputArgs(value))"
@@ -180,7 +194,20 @@ def reduce(edges: Sequence[Edge], values: Sequence[Any], original: Any, plan: Pl
     """What several stitches bring to one port: an `InputArgs` at an input, a value at an output."""
     port = edges[0].port
     reducers = [edge.reducer for edge in edges]
-    if port.kind == "output":
-        return reduce_outputs(reducers, values, original)
-    first = original if isinstance(original, InputArgs) else InputArgs()
-    return reduce_inputs(reducers, values, first, plan.text(port))
+    try:
+        if port.kind == "output":
+            return reduce_outputs(reducers, values, original)
+        first = original if isinstance(original, InputArgs) else InputArgs()
+        return reduce_inputs(reducers, values, first, plan.text(port))
+    except Exception as error:
+        note(error, f"weave: in a reducer of {plan.text(port)}")
+        raise
+
+
+def note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, once."""
+    try:
+        if text not in getattr(error, "__notes__", ()):
+            error.add_note(text)
+    except Exception:  # a class may forbid it; the exception itself matters more than our note
+        return

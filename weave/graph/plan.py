@@ -34,7 +34,8 @@ DEFAULT_REDUCERS = (default_input_reducer_fn, default_output_reducer_fn)
 class Edge(NamedTuple):
     """A stitch as its destination sees it. `adapter` and `reducer` are `None` where they are the defaults.
 
-    `crosses`: from an output to an input, where a value that is no `InputArgs` becomes one positional argument.
+    `crosses`: from an output (or all calls of an input, a list) to an input, where a value that is no `InputArgs` becomes
+    one positional argument.
     """
 
     slot: int
@@ -252,7 +253,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
             if producer is None:
                 producer = remote(source.target, "receive", source.name)
             slot = len(edges)
-            crosses = source.kind == "output" and destination.kind == "input"
+            crosses = destination.kind == "input" and (source.kind == "output" or source.call == "all")
             edge = _new(Edge, (slot, *_ends(destination, resolve, crosses), stitch))
             edges.append(edge)
             producers.append(producer)

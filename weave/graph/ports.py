@@ -72,6 +72,8 @@ def refusal(paths: dict[str, nn.Module], name: str) -> str:
         outer: Any = paths[above]
         if isinstance(outer, nn.DataParallel) and len(outer.device_ids) > 1:
             return f"{above!r} is an nn.DataParallel, which calls copies of what is inside; use DistributedDataParallel"
+    if isinstance(module, nn.ParameterList | nn.ParameterDict):
+        return f"a {type(module).__name__} holds parameters and is never called"
     owner = next(cls for cls in type(module).__mro__ if "__call__" in vars(cls))
     if owner is not nn.Module and not _known(module, owner):
         return (

@@ -145,9 +145,9 @@ def _port_label(port: IODescriptor) -> str:
     if not has_name(port):
         return ""
     side = "in" if port.kind == "input" else "out"
-    name = port.name or "·"
+    name = f" {port.name}" if port.name else ""
     call = "" if port.call is None else f" call {port.call}"
-    return f"{side} {name}{call}"
+    return f"{side}{name}{call}"
 
 
 def _escaped(text: str) -> str:

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,8 +28,9 @@ _MOST_LEAVES = 500
 _local = threading.local()
 
 
-class Spec(NamedTuple):
-    """What a fake knows of a tensor."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spec:
+    """What a fake knows of a tensor. No tuple: those are looked into, and this is a leaf."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]

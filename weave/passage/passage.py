@@ -7,8 +7,9 @@ run inside a target's forward), each sees the calls of modules in its own tree; 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -22,8 +23,10 @@ from weave.passage.fake import call_key, holds_fakes, new_mode, rehome, without_
 from weave.passage.missed import missed
 from weave.passage.regions import survey
 from weave.passage.table import Capture, PortTable, Station
-from weave.passage.touch import Touch, current, onward, release, touch_all
+from weave.passage.touch import Touch, current, leave_to_python, onward, release, touch_all
 from weave.spi.executor import Firing
+
+Base: TypeAlias = Callable[..., Any] | None  # what to call in the end, where it is not the module as it is
 
 
 class Leave(BaseException):
@@ -59,6 +62,8 @@ class Passage:
         self.left = sum(not c.held for c in table.captures)
         self.held: dict[int, _Held] = {c.place: _Held() for c in table.captures if c.held}
         self.may_leave = table.early_exit
+        self.left_early = False  # also where model code swallowed the signal and went on to its end
+        self.running = False
         self.finishing = 0  # wrappers on the stack that must finish
         self.frame: FrameType | None = None
         self.backward = -1
@@ -82,6 +87,7 @@ class Passage:
         self.frame = sys._getframe()
         touches = touch_all(modules)
         token = current.set(self)
+        self.running = True
         finished = False
         try:
             table.root(*args, **kwargs)
@@ -90,6 +96,7 @@ class Passage:
             if signal.passage is not self:
                 raise
         finally:
+            self.running = False
             current.reset(token)
             release(touches)
             self.frame = None
@@ -97,14 +104,18 @@ class Passage:
             if torch.is_grad_enabled() is not self.grad:
                 torch.set_grad_enabled(self.grad)
         self._deliver_held()
-        if finished:
+        if finished and not self.left_early:
             missed(self)
 
     def is_open(self) -> bool:
-        """Whether calls made now belong to this forward. A backward inside it recomputes on its own account."""
-        return torch._C._current_graph_task_id() == self.backward
+        """Whether calls made now belong to this forward.
 
-    def call(self, station: Station, touch: Touch, args: Any, kwargs: Any) -> Any:
+        Not those of a backward inside it, which recomputes on its own account; nor those made later in a context that
+        was copied while the forward ran.
+        """
+        return self.running and torch._C._current_graph_task_id() == self.backward
+
+    def call(self, station: Station, touch: Touch, args: Any, kwargs: Any, base: Base) -> Any:
         """A call of a touched module: override, capture, run or skip, leave."""
         number = self.calls[station.place]
         self.calls[station.place] = number + 1
@@ -112,7 +123,7 @@ class Passage:
             self.firing.check_cancelled()
         into = station.into and station.into.at(number)
         out_of = station.out_of and station.out_of.at(number)
-        if self.grad and (into or out_of or station.entering or station.leaving):
+        if (self.grad or torch.is_grad_enabled()) and (into or out_of or station.entering or station.leaving):
             self._check_checkpointing(station, bool(into or out_of))
         if into:
             self._applied(into)
@@ -120,51 +131,53 @@ class Passage:
             args, kwargs = new.args, new.kwargs
         if station.entering:
             self._capture(station.entering, number, lambda: without_fakes(InputArgs.of(args, dict(kwargs))))
+            self._settle()
         if out_of and not any(e.requires_original for e in out_of.edges):
             self._applied(out_of)
             value = self._own(self.firing.inputs(out_of, original=None))
         else:
-            value = self._through(station, touch, args, kwargs)
+            value = self._through(station, touch, args, kwargs, base)
             if out_of:
                 self._applied(out_of)
                 value = self._own(self.firing.inputs(out_of, original=value))
         if station.leaving:
             self._capture(station.leaving, number, lambda: value)
-        if station.finishing:
+        over = station.module is self.table.root and not number  # then there is nothing to leave
+        if not over and (station.leaving or station.finishing):
             self._settle()
         return value
 
-    def _through(self, station: Station, touch: Touch, args: Any, kwargs: Any) -> Any:
+    def _through(self, station: Station, touch: Touch, args: Any, kwargs: Any, base: Base) -> Any:
         """Run the module itself (and whatever outer passages want of it)."""
         if station.cached:
-            return self._cached(station, touch, args, kwargs)
+            return self._cached(station, touch, args, kwargs, base)
         if station.finishing:
             self.finishing += 1
             try:
-                return self._onward(station, touch, args, kwargs)
+                return self._onward(station, touch, args, kwargs, base)
             finally:
                 self.finishing -= 1
-        return self._onward(station, touch, args, kwargs)
+        return self._onward(station, touch, args, kwargs, base)
 
-    def _onward(self, station: Station, touch: Touch, args: Any, kwargs: Any) -> Any:
-        if station.eager:
+    def _onward(self, station: Station, touch: Touch, args: Any, kwargs: Any, base: Base) -> Any:
+        if station.eager and base is None:
             inner = station.module._modules.get("_orig_mod")
-            return inner(*args, **kwargs) if inner is not None else station.module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]
-        return onward(self.outer, touch, args, kwargs)
+            base = station.module._call_impl if inner is None else inner
+        return onward(self.outer, touch, args, kwargs, base)
 
-    def _cached(self, station: Station, touch: Touch, args: Any, kwargs: Any) -> Any:
+    def _cached(self, station: Station, touch: Touch, args: Any, kwargs: Any, base: Base) -> Any:
         key = call_key(station.place, station.module, args, kwargs)
         if key is None:
-            return self._onward(station, touch, args, kwargs)
+            return self._onward(station, touch, args, kwargs, base)
         cache = self.table.cache
         if not holds_fakes([args, kwargs]):
-            value = self._onward(station, touch, args, kwargs)
+            value = self._onward(station, touch, args, kwargs, base)
             cache.keep(key, value, called_with_fakes=False)
             return value
         with cache.one_at_a_time(key):
             known, value = cache.answer(key, self._mode())
             if not known:
-                value = self._onward(station, touch, args, kwargs)
+                value = self._onward(station, touch, args, kwargs, base)
                 cache.keep(key, value, called_with_fakes=True)
             return value
 
@@ -178,12 +191,12 @@ class Passage:
                 self.captured[capture.place] = True
                 self.left -= 1
                 self.firing.deliver(capture.port, value)
-        self._settle()
 
     def _settle(self) -> None:
         """Leave the forward if nothing more is wanted of it. Once: code that swallows the signal goes on undisturbed."""
         if self.left == 0 and self.may_leave and not self.finishing:
             self.may_leave = False
+            self.left_early = True
             raise Leave(self)
 
     def _hold(self, capture: Capture, value: Any) -> None:
@@ -261,6 +274,9 @@ class Passage:
                 stations[key] = station._replace(finishing=key in found.finishing, eager=key in found.compiled)
             self.stations = stations
         return [station.module for station in self.stations.values()]
+
+
+leave_to_python(Passage.call, and_what_it_calls=True)
 
 
 def changed_by_producer(node: str, port: IODescriptor) -> ChangedInPlaceException:

@@ -5,8 +5,9 @@ compile after the knot too.
 
 - A wrapper that must finish (DDP, FSDP, accelerate's hooks) does its work after the inner forward. Leaving through it
   left gradients unreduced, silently.
-- Inside a compiled region dynamo inlines submodules without asking for `_compiled_call_impl`, so a port there would never
-  be reached: the region runs eagerly for that call. A port on its boundary is outside and leaves it compiled.
+- Inside a compiled region dynamo inlines submodules, mostly without asking for `_compiled_call_impl` (it asks where they
+  have hooks), so a port there would never be reached: the region runs eagerly for that call. A port on its boundary is
+  outside and leaves it compiled.
 """
 
 from __future__ import annotations

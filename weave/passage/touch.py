@@ -22,10 +22,11 @@ because the interpreter gives up its lock at calls and backward jumps only, and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ class Touch:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Whoever calls the touched module calls this."""
+        if torch.compiler.is_dynamo_compiling():
+            # A compiled plain call of the model beside a run traces this: a port can't be in what is compiled.
+            return self.untouched(args, kwargs)
         return onward(current.get(), self, args, kwargs)
 
     def untouched(self, args: Any, kwargs: Any) -> Any:
@@ -75,15 +79,38 @@ class Touch:
         return _no_call_impl, ()
 
 
-def onward(passage: Passage | None, touch: Touch, args: Any, kwargs: Any) -> Any:
-    """Give a call to the innermost passage, from `passage` outwards, that wants something of this module."""
+def onward(
+    passage: Passage | None, touch: Touch, args: Any, kwargs: Any, base: Callable[..., Any] | None = None
+) -> Any:
+    """Give a call to the innermost passage, from `passage` outwards, that wants something of this module.
+
+    `base`: what to call in the end, if not the module as it is without us.
+    """
     key = id(touch.module)
     while passage is not None:
         station = passage.stations.get(key)
         if station is not None and passage.is_open():
-            return passage.call(station, touch, args, kwargs)
+            return passage.call(station, touch, args, kwargs, base)
         passage = passage.outer
-    return touch.untouched(args, kwargs)
+    return touch.untouched(args, kwargs) if base is None else base(*args, **kwargs)
+
+
+def leave_to_python(function: Callable[..., Any], *, and_what_it_calls: bool) -> None:
+    """Have dynamo leave a function alone where it would begin a compiled region with it.
+
+    Between a compiled wrapper and the forward of a touched module lie our frames: dynamo shall pick up the forward itself,
+    as it does without us; or nothing at all, where the call belongs to a passage. By a private function of torch; where
+    that is missing, such a port is just not reached, and the run says so.
+    """
+    frames: Any = getattr(torch._C._dynamo, "eval_frame", None)
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        strategy = frames._FrameExecStrategy(skip, skip if and_what_it_calls else default)
+        frames.set_code_exec_strategy(function.__code__, strategy)
+
+
+for ours in (Touch.__call__, Touch.untouched, onward):
+    leave_to_python(ours, and_what_it_calls=False)
 
 
 def touch_all(modules: Iterable[nn.Module]) -> list[Touch]:

@@ -1,0 +1,84 @@
+"""Remote targets, as far as they go here: built, stitched, checked, drawn; and a clear word instead of a run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from tests.small import EXT, constant, knot, plus_one, sewn
+from weave import (
+    FunctionTarget,
+    PeerLostException,
+    RemoteException,
+    RemoteTarget,
+    StitchedModule,
+    StitchedModuleException,
+)
+
+
+def middle_rank() -> StitchedModule:
+    """Between two others; no external boundary."""
+    before, after, f = RemoteTarget(0), RemoteTarget([2, 3], blocking=False), FunctionTarget("f", plus_one)
+    return knot((before.value("h"), f.input()), (f.output(), after.value("h")), (f.output(), before.value("ack")))
+
+
+def test_a_middle_rank_knots_without_an_external_boundary() -> None:
+    plan = middle_rank().plan
+    assert [(u.node, u.role) for u in plan.units] == [
+        ("remote[0].receive('h')", "receive"),
+        ("f", "fire"),
+        ("remote[0].send('ack')", "send"),
+        ("remote[2,3].send('h')", "send"),
+    ]
+
+
+def test_it_can_be_looked_at() -> None:
+    stitched = middle_rank()
+    assert "remote[2,3].output('h') <- f.output()" in stitched.describe()
+    assert ":::remote" in stitched.plan.to_mermaid()
+    assert json.loads(json.dumps(stitched.plan.to_dict())) == stitched.plan.to_dict()
+    assert "remote[0].receive('h')" in repr(stitched)
+
+
+def test_it_copies_and_pickles() -> None:
+    stitched = middle_rank()
+    for other in (copy.deepcopy(stitched), pickle.loads(pickle.dumps(stitched))):
+        assert other.plan == stitched.plan
+
+
+@pytest.mark.parametrize(
+    ("stitches", "node", "rank"),
+    [
+        (
+            lambda f: [(RemoteTarget(4).value("h"), f.input()), (f.output(), EXT.output("y"))],
+            "remote[4].receive('h')",
+            4,
+        ),
+        (lambda f: [(constant(1), RemoteTarget(5).value("h"))], "remote[5].send('h')", 5),
+        (lambda f: [(constant(1), RemoteTarget([6, 7], blocking=False).value("h"))], "remote[6,7].send('h')", 6),
+    ],
+)
+def test_running_one_says_that_there_is_no_transport(stitches: Any, node: str, rank: int) -> None:
+    stitched = sewn(*stitches(FunctionTarget("f", plus_one))).knot()
+    with pytest.raises(RemoteException, match="no transport") as raised:
+        stitched({}, {})
+    error = raised.value
+    assert (error.node, error.rank) == (node, rank)
+    assert repr(node) in str(error)
+    assert f"rank {rank}" in str(error)
+    assert isinstance(error, StitchedModuleException)
+    assert isinstance(error, RuntimeError)
+    assert not isinstance(error, PeerLostException)
+
+
+def test_what_is_not_remote_of_such_a_graph_runs_up_to_there() -> None:
+    ran: list[Any] = []
+    f = FunctionTarget("f", lambda x: ran.append(x) or x)
+    stitched = knot((EXT.input("x"), f.input()), (f.output(), RemoteTarget(1).value("h")))
+    with pytest.raises(RemoteException):
+        stitched({"x": 1}, {})
+    assert ran == [1]

@@ -1,0 +1,27 @@
+"""The README's example is the file that runs, and it does what the README says."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readme_shows_the_example() -> None:
+    (shown,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert shown == (ROOT / "examples" / "distil_a_block.py").read_text()
+
+
+def test_the_example_trains_its_student(capsys: pytest.CaptureFixture[str]) -> None:
+    names = runpy.run_path(str(ROOT / "examples" / "distil_a_block.py"))
+    assert names["losses"][-1] < names["losses"][0] / 2
+    assert "StitchedModule(3 nodes, 5 stitches: teacher, student, train" in capsys.readouterr().out
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert targets
+    assert not [target for target in targets if not (ROOT / target).exists()]
