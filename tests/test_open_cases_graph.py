@@ -287,7 +287,7 @@ def test_fork_after_use() -> None:
     assert status == [0]
 
 
-def test_what_is_awaited_is_for_asynchronous_runs() -> None:
+def test_what_a_plain_function_gives_to_await_is_for_asynchronous_runs() -> None:
     """The part of the asynchronous cases that a synchronous call can get wrong: it says so, and nothing hangs."""
 
     async def waits(x: Any) -> Any:
@@ -295,4 +295,4 @@ def test_what_is_awaited_is_for_asynchronous_runs() -> None:
         return x
 
     with pytest.raises(StitchedModuleException, match="await"):
-        flow(waits)({"x": 1}, {})
+        flow(lambda x: waits(x))({"x": 1}, {})

@@ -5,9 +5,9 @@ Layout, from the ground up (imports go one way, import-linter says so):
     errors      every exception
     graph/      what a graph is: targets, ports, stitches, checks, the plan
     spi/        what can be added: hook specs, records, the executor protocol
-    device/     torch's own state: tensors' versions
+    device/     torch's own state: tensors' versions, thread-local modes
     passage/    one forward of one module, with captures and overrides inside it
-    engine/     when things run: a run's state, the inline driver
+    engine/     when things run: a run's state, the inline and the tasks driver, streams, the synchronous facade
     plugins/    the registry of target types, reducers and adapters
     builtin/    weave's own, through the same hooks as anybody's
     stitched    StitchedModule, an nn.Module
@@ -80,6 +80,7 @@ _HOME = {
     **dict.fromkeys(_CORE, "weave.core"),
     **dict.fromkeys(_ERRORS, "weave.errors"),
     "Plan": "weave.graph.plan",
+    "RunOptions": "weave.engine.options",
     "fake_tensor": "weave.passage.fake",
 }
 
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
         RemoteException,
         UnknownPortException,
     )
+    from weave.engine.options import RunOptions
     from weave.graph.plan import Plan
     from weave.passage.fake import fake_tensor
 

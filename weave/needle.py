@@ -66,7 +66,7 @@ class Needle:
         early_exit: bool = True,
         ignore_extra_overrides: bool = False,
         *,
-        options: RunOptions | None = None,
+        options: RunOptions = RunOptions(),
     ) -> StitchedModule:
         """Check the graph and make it an `nn.Module` that runs it.
 

@@ -95,10 +95,10 @@ class StitchedModule(nn.Module):
         early_exit: bool = True,
         ignore_extra_overrides: bool = False,
         *,
-        options: RunOptions | None = None,
+        options: RunOptions = RunOptions(),
     ) -> None:
         super().__init__()
-        self._options = options or RunOptions()
+        self._options = options
         ending = gather(nodes)
         self._targets = tuple(ending)
         self._predicate = capture_cache_outputs_predicate

@@ -112,7 +112,7 @@ CORNERS: dict[str, dict[str, tuple[str, ...]]] = {
     "corner 11": {
         "a synchronous call refuses what would be awaited, with node and remedy": (
             "tests/engine/test_inline.py::test_what_a_function_gives_to_await_is_refused_with_the_remedy",
-            "tests/test_open_cases_graph.py::test_what_is_awaited_is_for_asynchronous_runs",
+            "tests/test_open_cases_graph.py::test_what_a_plain_function_gives_to_await_is_for_asynchronous_runs",
         ),
     },
     "corner 12": {

@@ -63,7 +63,6 @@ def returns_future(x: Any) -> Any:
 
 
 GIVE = {
-    "coroutine function": waits,
     "coroutine": lambda x: waits(x),
     "awaitable": lambda x: Awaitable(),
     "future": returns_future,
@@ -84,6 +83,11 @@ def test_what_a_function_gives_to_await_is_refused_with_the_remedy(gives: str, s
     graph = knot((EXT.input("x"), f.input(**into)), (f.output(**out_of), EXT.output("y")))
     with pytest.raises(StitchedModuleException, match=r"'f' .*await.*plain function"):
         graph({"x": 1}, {})
+
+
+def test_an_async_function_is_awaited_by_a_synchronous_call_too() -> None:
+    """Then the whole graph runs on a loop of its own; see test_facade."""
+    assert flow(waits, plus_one)({"x": 1}, {})["y"] == 2
 
 
 def test_a_synchronous_call_works_where_a_loop_runs() -> None:

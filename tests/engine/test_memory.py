@@ -199,7 +199,7 @@ def test_nothing_is_held_after_a_run_that_raised(census: Census, kind: str) -> N
         "reducer": [(out, EXT.output("z", reducer=fail))],
         "module": [(out, m.input(""))],
         "remote": [(out, RemoteTarget(1).value("k"))],
-        "awaits": [(out, FunctionTarget("bad", waits).input())],
+        "awaits": [(out, FunctionTarget("bad", lambda x: waits(x)).input())],
         "changed": [(out, changes.input()), (changes.output(), end.input()), (out, end.input())],
     }
     stitched = knot((EXT.input("x"), f.input()), *bad[kind], (out, EXT.output("y")), (constant(1), EXT.output("c")))

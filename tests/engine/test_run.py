@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 import threading
 from typing import Any
 
@@ -40,7 +41,7 @@ def knot(*stitches: Any, **options: Any) -> StitchedModule:
 def flow(*functions: Any, **options: Any) -> StitchedModule:
     targets = [f if isinstance(f, FunctionTarget) else FunctionTarget(f"f{i}", f) for i, f in enumerate(functions)]
     steps = [(EXT.input("x"), targets[0].input())]
-    steps += [(a.output(), b.input()) for a, b in zip(targets, targets[1:], strict=False)]
+    steps += [(a.output(), b.input()) for a, b in itertools.pairwise(targets)]
     return knot(*steps, (targets[-1].output(), EXT.output("y")), **options)
 
 

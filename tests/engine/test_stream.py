@@ -66,10 +66,14 @@ async def test_an_error_names_its_input_and_comes_in_its_place() -> None:
         return await double(x)
 
     got = []
-    with pytest.raises(ValueError, match="mine") as raised:
+
+    async def consume() -> None:
         async with graph(bad).stream({"x": i} for i in range(100)) as results:
             async for out in results:
                 got.append(out["y"])
+
+    with pytest.raises(ValueError, match="mine") as raised:
+        await consume()
     assert got == [2 * i for i in range(17)]
     assert "weave: input 17 of a stream" in raised.value.__notes__
 

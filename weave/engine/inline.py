@@ -90,7 +90,8 @@ def _refuse(awaitable: Any, unit: Unit) -> None:
     if close is not None:
         close()  # a coroutine that is dropped unawaited warns, much later and elsewhere
     raise StitchedModuleException(
-        f"{unit.node!r} gave something to await, and a synchronous call can't await it: `await stitched.run(...)`"
+        f"{unit.node!r} gave something to await, and a synchronous call can't await it: declare the function `async def`, "
+        "`await stitched.run(...)`, or make it a plain function"
     )
 
 
