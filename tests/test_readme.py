@@ -1,18 +1,31 @@
 """The README's example is the file that runs, and it does what the README says."""
 
+import asyncio
 import re
 import runpy
+import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_readme_shows_the_example() -> None:
-    (shown,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert shown == (ROOT / "examples" / "distil_a_block.py").read_text()
+    assert SNIPPETS[0] == (ROOT / "examples" / "distil_a_block.py").read_text()
+
+
+def test_the_readmes_stream_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (stream,) = SNIPPETS[1:]
+    names = runpy.run_path(str(ROOT / "examples" / "distil_a_block.py"))
+    capsys.readouterr()
+    program = f"async def main(stitched, batches):\n{textwrap.indent(stream, '    ')}"
+    exec(program, names)
+    asyncio.run(names["main"](names["stitched"], [torch.randn(8, 16, 32) for _ in range(3)]))
+    assert len(capsys.readouterr().out.split()) == 3
 
 
 def test_the_example_trains_its_student(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,7 @@ __all__ = [*_HOME, "__version__"]
 
 if TYPE_CHECKING:
     from weave.core import *
+    from weave.engine.options import RunOptions
     from weave.errors import (
         ChangedInPlaceException,
         CheckpointException,
@@ -100,7 +101,6 @@ if TYPE_CHECKING:
         RemoteException,
         UnknownPortException,
     )
-    from weave.engine.options import RunOptions
     from weave.graph.plan import Plan
     from weave.passage.fake import fake_tensor
 
