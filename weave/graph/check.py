@@ -36,22 +36,25 @@ def check_form(
     directions: Callable[[Target], Directions],
 ) -> None:
     """Raise a `KnotException` for a graph that can't be tied, whatever its targets compute."""
-    outside = [t for t in ending if isinstance(t, ExternalTarget)]
+    outside: list[Target] = []
+    remotes = False
+    of: dict[Target, Directions] = {}
+    for target in ending:
+        of[target] = directions(target)
+        if isinstance(target, ExternalTarget):
+            outside.append(target)
+        elif isinstance(target, RemoteTarget):
+            remotes = True
     if len(outside) > 1:
         raise MultipleExternalNodesException(
             f"{len(outside)} external nodes: {', '.join(map(repr, outside))}. There is one external boundary: "
             "use ExternalTarget() everywhere"
         )
-    if not outside and not any(isinstance(t, RemoteTarget) for t in ending):
+    if not outside and not remotes:
         raise OnlyInternalNodesException(
             f"nothing gets in or out of the graph of {', '.join(map(repr, ids.values())) or 'no targets at all'}: "
             "stitch a port to or from ExternalTarget() (or a RemoteTarget)"
         )
-    remotes = False
-    of: dict[Target, Directions] = {}
-    for target in ending:
-        of[target] = directions(target)
-        remotes = remotes or isinstance(target, RemoteTarget)
     for target, stitches in ending.items():
         ends = of[target].destinations
         named = target.named_inputs and target.named_outputs

@@ -18,15 +18,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from weave.errors import InputsLoopFoundException, OutputsLoopFoundException
-from weave.graph.adapters import IDENTITIES, default_input_adapter_fn
-from weave.graph.descriptors import InputDescriptor, IODescriptor, Node, StitchDescriptor, port_text, target_text
-from weave.graph.reducers import default_input_reducer_fn, default_output_reducer_fn
+from weave.graph.adapters import IDENTITIES, default_input_adapter_fn, default_output_adapter_fn
+from weave.graph.descriptors import (
+    InputDescriptor,
+    IODescriptor,
+    Node,
+    OutputDescriptor,
+    StitchDescriptor,
+    port_text,
+    target_text,
+)
+from weave.graph.reducers import DEFAULT_INPUT_REDUCER, default_input_reducer_fn, default_output_reducer_fn
 from weave.graph.targets import ExternalTarget, RemoteTarget, Target
 
 Kind: TypeAlias = Literal["input", "output"]
 Role: TypeAlias = Literal["fire", "send", "receive"]
 Resolve: TypeAlias = Callable[[IODescriptor], tuple[Callable[..., Any], Callable[..., Any], bool]]
 
+_NO_UNIT = (ExternalTarget, RemoteTarget)
 _new: Any = tuple.__new__  # half the time of a NamedTuple's own constructor, where there are many to make
 DEFAULT_REDUCERS = (default_input_reducer_fn, default_output_reducer_fn)
 
@@ -216,10 +225,13 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
     """
     units: list[tuple[str, Target, Role]] = []
     places: dict[Any, int] = {}  # by target; by (target, role, key) for remotes; -1 is the external boundary
+    others: dict[Target, str] = {}
     for target in ending:
-        if isinstance(target, ExternalTarget):
-            places[target] = -1
-        elif not isinstance(target, RemoteTarget):
+        if isinstance(target, _NO_UNIT):
+            others[target] = ids[target]
+            if isinstance(target, ExternalTarget):
+                places[target] = -1
+        else:
             places[target] = len(units)
             units.append((ids[target], target, "fire"))
 
@@ -230,11 +242,13 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
             units.append((f"{ids[target]}.{role}({name!r})", target, role))
             entries.append([])
             leaving.append([])
+            left.append(0)
         return place
 
     nothing: list[Any] = []
     entries: list[list[Edge]] = [nothing] * len(units)
     leaving: list[list[tuple[IODescriptor, list[int]]]] = [nothing] * len(units)
+    left = [0] * len(units)  # by unit: how many units feed it, one for each stitch
     edges: list[Edge] = []
     producers: list[int] = []
     consumers: list[int] = []
@@ -253,17 +267,29 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
             if producer is None:
                 producer = remote(source.target, "receive", source.name)
             slot = len(edges)
-            crosses = destination.kind == "input" and (source.kind == "output" or source.call == "all")
-            edge = _new(Edge, (slot, *_ends(destination, resolve, crosses), stitch))
+            if (
+                destination.reducer is DEFAULT_INPUT_REDUCER
+                and type(destination) is InputDescriptor
+                and destination.input_adapter is default_input_adapter_fn
+            ):
+                # Nearly every edge of a large graph: at an input, with nothing but defaults.
+                crosses = source.kind == "output" or source.call == "all"
+                edge = _new(Edge, (slot, None, crosses, None, False, stitch))
+            else:
+                edge = _edge(slot, stitch, resolve)
             edges.append(edge)
             producers.append(producer)
             if place is None:
                 consumer = remote(target, "send", destination.name)
                 entries[consumer].append(edge)
                 consumers.append(consumer)
+                if producer >= 0:
+                    left[consumer] += 1
             else:
                 arriving.append(edge)
                 consumers.append(place)
+                if producer >= 0 and place >= 0:
+                    left[place] += 1
             slots = ways.get(id(source))
             if slots is not None:
                 slots.append(slot)
@@ -276,65 +302,62 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
             else:
                 leaving[producer] = [(source, slots)]
 
-    order = _topological(leaving, producers, consumers)
+    order = _topological(leaving, consumers, left)
     if len(order) < len(units):
         _raise_loop(ids, producers, entries, set(order))
     final = [0] * len(units)
     for position, index in enumerate(order):
         final[index] = position
 
-    def exits_of(found: Iterable[tuple[IODescriptor, list[int]]]) -> tuple[Exit, ...]:
-        return tuple(
-            [
-                _new(Exit, (None if port.adapter in IDENTITIES else resolve(port)[0], tuple(slots), port))
-                for port, slots in found
-            ]
-        )
+    def exit_of(port: IODescriptor, slots: list[int]) -> Exit:
+        adapter = port.output_adapter if type(port) is OutputDescriptor else port.adapter
+        if adapter is default_output_adapter_fn or adapter is default_input_adapter_fn:
+            return _new(Exit, (None, tuple(slots), port))  # type: ignore[no-any-return]
+        return Exit(resolve(port)[0], tuple(slots), port)
+
+    made = []
+    for index in order:
+        exits = leaving[index]
+        ways_out = (exit_of(*exits[0]),) if len(exits) == 1 else tuple([exit_of(*way) for way in exits])
+        made.append(_new(Unit, (*units[index], tuple(entries[index]), ways_out)))
 
     return Plan(
-        units=tuple([_new(Unit, (*units[i], tuple(entries[i]), exits_of(leaving[i]))) for i in order]),
+        units=tuple(made),
         edges=tuple(edges),
         producers=tuple([-1 if p < 0 else final[p] for p in producers]),
         consumers=tuple([-1 if c < 0 else final[c] for c in consumers]),
-        given=exits_of(given),
+        given=tuple([exit_of(*way) for way in given]),
         taken=tuple(taken),
-        others={target: ids[target] for target in ending if isinstance(target, ExternalTarget | RemoteTarget)},
+        others=others,
     )
 
 
-def _ends(port: IODescriptor, resolve: Resolve, crosses: bool) -> tuple[Any, bool, Any, bool]:
-    """An edge's middle fields, from its destination."""
-    if (
-        type(port) is InputDescriptor  # nearly every edge of a large graph ends at a plain input
-        and port.input_adapter is default_input_adapter_fn
-        and getattr(port.reducer, "reducer_fn", None) is default_input_reducer_fn
-    ):
-        return None, crosses, None, False
-    adapter, function, original = resolve(port)
-    return (
+def _edge(slot: int, stitch: StitchDescriptor, resolve: Resolve) -> Edge:
+    source, destination = stitch.source_descriptor, stitch.destination_descriptor
+    crosses = destination.kind == "input" and (source.kind == "output" or source.call == "all")
+    adapter, reducer, original = resolve(destination)
+    return Edge(
+        slot,
         None if adapter in IDENTITIES else adapter,
         crosses,
-        None if function in DEFAULT_REDUCERS else function,
+        None if reducer in DEFAULT_REDUCERS else reducer,
         original,
+        stitch,
     )
 
 
 def _topological(
-    leaving: Sequence[Sequence[tuple[IODescriptor, list[int]]]], producers: Sequence[int], consumers: Sequence[int]
+    leaving: Sequence[Sequence[tuple[IODescriptor, list[int]]]], consumers: Sequence[int], left: list[int]
 ) -> list[int]:
-    """Kahn's order, first come first served; shorter than the graph where there is a loop."""
-    left = [0] * len(leaving)
-    for producer, consumer in zip(producers, consumers, strict=True):
-        if producer >= 0 and consumer >= 0:
-            left[consumer] += 1
+    """Kahn's order, first come first served; shorter than the graph where there is a loop. Counts `left` down."""
     order = [index for index, count in enumerate(left) if not count]
     for index in order:  # grows as it goes
         for _, slots in leaving[index]:
             for slot in slots:
                 consumer = consumers[slot]
                 if consumer >= 0:
-                    left[consumer] -= 1
-                    if not left[consumer]:
+                    left[consumer] = waiting = left[consumer] - 1
+                    if not waiting:
                         order.append(consumer)
     return order
 

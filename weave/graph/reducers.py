@@ -78,6 +78,11 @@ class OutputReducer(IOReducer):
         return self.reducer_fn(acc, value, original, index, every)
 
 
+# One object for everybody who asks for the default: a reducer has no state of its own.
+DEFAULT_INPUT_REDUCER = InputReducer()
+DEFAULT_OUTPUT_REDUCER = OutputReducer()
+
+
 def reduce_inputs(
     reducers: Sequence[Callable[..., Any] | None], values: Sequence[InputArgs], original: InputArgs, said: str
 ) -> InputArgs:

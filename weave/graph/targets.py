@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from weave.graph.adapters import InputAdapter, OutputAdapter, default_input_adapter_fn, default_output_adapter_fn
 from weave.graph.descriptors import AnyInputReducer, AnyOutputReducer, Call, InputDescriptor, OutputDescriptor
-from weave.graph.reducers import InputReducer, OutputReducer
+from weave.graph.reducers import DEFAULT_INPUT_REDUCER, DEFAULT_OUTPUT_REDUCER
 
 if TYPE_CHECKING:
     import torch.distributed
     from torch import nn
 
     from weave.graph.ports import PortListing
-
-# Defaults of the port methods below. One object each is enough: a reducer has no state of its own.
-_INPUT = InputReducer()
-_OUTPUT = OutputReducer()
 
 
 @dataclass(eq=False)
@@ -35,7 +31,7 @@ class TargetWithInput(Target):
     named_inputs: ClassVar[bool] = False
 
     def input(
-        self, adapter: InputAdapter | str = default_input_adapter_fn, reducer: AnyInputReducer = _INPUT
+        self, adapter: InputAdapter | str = default_input_adapter_fn, reducer: AnyInputReducer = DEFAULT_INPUT_REDUCER
     ) -> InputDescriptor:
         """The port at which stitches bring arguments."""
         return InputDescriptor(self, "", adapter, reducer)
@@ -47,7 +43,9 @@ class TargetWithOutput(Target):
     named_outputs: ClassVar[bool] = False
 
     def output(
-        self, adapter: OutputAdapter | str = default_output_adapter_fn, reducer: AnyOutputReducer = _OUTPUT
+        self,
+        adapter: OutputAdapter | str = default_output_adapter_fn,
+        reducer: AnyOutputReducer = DEFAULT_OUTPUT_REDUCER,
     ) -> OutputDescriptor:
         """The port at which the result leaves."""
         return OutputDescriptor(self, "", adapter, reducer)
@@ -60,7 +58,7 @@ class TargetWithNamedInputs(Target):
         self,
         name: str,
         adapter: InputAdapter | str = default_input_adapter_fn,
-        reducer: AnyInputReducer = _INPUT,
+        reducer: AnyInputReducer = DEFAULT_INPUT_REDUCER,
         *,
         call: Call = None,
     ) -> InputDescriptor:
@@ -75,7 +73,7 @@ class TargetWithNamedOutputs(Target):
         self,
         name: str,
         adapter: OutputAdapter | str = default_output_adapter_fn,
-        reducer: AnyOutputReducer = _OUTPUT,
+        reducer: AnyOutputReducer = DEFAULT_OUTPUT_REDUCER,
         *,
         call: Call = None,
     ) -> OutputDescriptor:
@@ -173,7 +171,7 @@ class RemoteTarget(Target):
         self,
         name: str,
         adapter: OutputAdapter | str = default_output_adapter_fn,
-        reducer: AnyOutputReducer = _OUTPUT,
+        reducer: AnyOutputReducer = DEFAULT_OUTPUT_REDUCER,
     ) -> OutputDescriptor:
         """What travels under the key `name`."""
         return OutputDescriptor(self, name, adapter, reducer)
