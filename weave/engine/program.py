@@ -63,38 +63,52 @@ def bind(
     calls: list[Callable[..., Any] | None] = []
     lanes, adapting, easy = bytearray(), bytearray(), bytearray()
     awaits = False
-    shared: dict[int, Binding] = {}
+    kinds: dict[type, _Kind] = {}
     for unit in plan.units:
-        record = record_of(unit.target)
-        executor = record.executor
-        if executor is None:
-            raise PluginException(f"the target type {record.name!r} has no executor", name=record.name)
-        lane = _lane(executor, unit.target)
+        _, target, _, entries, exits = unit
+        kind = kinds.get(type(target))
+        if kind is None:
+            kind = kinds[type(target)] = _kind(record_of(target))
+        adapts, crosses_only, plain = False, True, True
+        for _, adapter, crosses, reducer, _, _ in entries:
+            adapts = adapts or adapter is not None
+            crosses_only = crosses_only and crosses
+            plain = plain and reducer is None
+        for adapter, _, _ in exits:
+            adapts = adapts or adapter is not None
+        lane = "await" if kind.fires_async else "thread" if kind.lane_of is None else kind.lane_of(target)
         lanes.append(THREAD if lane == "thread" else LOOP)
         awaits = awaits or lane == "await"
-        ends: tuple[Any, ...] = (*unit.entries, *unit.exits)
-        adapting.append(any(end.adapter is not None for end in ends))
-        easy.append(not adapting[-1] and all(edge.crosses for edge in unit.entries))
-        function = getattr(executor, "function", None)
-        if function is not None and record.prepare is None and all(edge.reducer is None for edge in unit.entries):
-            binding = shared.get(id(executor))
-            if binding is None:
-                binding = shared[id(executor)] = Binding(executor)
-            bindings.append(binding)
-            calls.append(function(unit.target))
+        adapting.append(adapts)
+        easy.append(crosses_only and not adapts)
+        if kind.function is not None and plain:
+            bindings.append(kind.shared)
+            calls.append(kind.function(target))
             continue
-        outputs = ports_out(unit.exits)
+        outputs = ports_out(exits)
         prepared = None
-        if record.prepare is not None:
-            inputs = ports_in(unit.entries)
-            prepared = record.prepare(Prepared(unit.target, unit.node, inputs, outputs, early_exit, cache_predicate))
-        bindings.append(Binding(executor, prepared, outputs))
+        if kind.prepare is not None:
+            inputs = ports_in(entries)
+            prepared = kind.prepare(Prepared(target, unit.node, inputs, outputs, early_exit, cache_predicate))
+        bindings.append(Binding(kind.shared.executor, prepared, outputs))
         calls.append(None)
     return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), bytes(adapting), bytes(easy), awaits)
 
 
-def _lane(executor: Executor, target: Target) -> str:
-    if inspect.iscoroutinefunction(executor.fire):
-        return "await"
+class _Kind(NamedTuple):
+    """What `bind` asks of a target type, once."""
+
+    shared: Binding
+    fires_async: bool
+    lane_of: Callable[[Target], str] | None
+    function: Callable[[Target], Callable[..., Any]] | None
+    prepare: Callable[[Any], Any] | None
+
+
+def _kind(record: TargetType) -> _Kind:
+    executor = record.executor
+    if executor is None:
+        raise PluginException(f"the target type {record.name!r} has no executor", name=record.name)
+    function = getattr(executor, "function", None) if record.prepare is None else None
     lane_of = getattr(executor, "lane", None)
-    return "thread" if lane_of is None else str(lane_of(target))
+    return _Kind(Binding(executor), inspect.iscoroutinefunction(executor.fire), lane_of, function, record.prepare)
