@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.behaviour import DIFFERS, LATER, PLACES, TABLE, session
-from tests.behaviour.later import ASYNC, OBSERVED, RANKS
+from tests.behaviour.later import OBSERVED, RANKS
 
 ROOT = Path(__file__).parents[1]
 ENTRIES = [(place, says, ids) for place, entries in TABLE.items() for says, ids in entries.items()]
@@ -53,7 +53,7 @@ def test_no_entry_is_empty_and_none_names_a_test_twice() -> None:
 
 
 def test_what_comes_later_has_one_of_three_reasons() -> None:
-    assert {reason for _, _, reason in LATER} <= {RANKS, ASYNC, OBSERVED}
+    assert {reason for _, _, reason in LATER} <= {RANKS, OBSERVED}
     assert all(says.strip() for _, says, _ in LATER)
 
 

@@ -110,12 +110,18 @@ CORNERS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "corner 11": {
+        "an asynchronous run awaits what a plain function returned to be awaited": (
+            "tests/engine/test_run.py::test_an_awaitable_from_a_plain_function_is_awaited",
+        ),
         "a synchronous call refuses what would be awaited, with node and remedy": (
             "tests/engine/test_inline.py::test_what_a_function_gives_to_await_is_refused_with_the_remedy",
             "tests/test_open_cases_graph.py::test_what_a_plain_function_gives_to_await_is_for_asynchronous_runs",
         ),
     },
     "corner 12": {
+        "in an asynchronous run a node's own cancellation or StopIteration becomes the graph's exception": (
+            "tests/engine/test_run.py::test_stop_iteration_and_a_node_that_cancels_itself",
+        ),
         "a synchronous call raises what the node raised, whatever it is": (
             "tests/engine/test_node_errors.py::test_the_very_exception_arrives_from_a_function",
             "tests/engine/test_node_errors.py::test_the_very_exception_arrives_from_a_module",
@@ -124,6 +130,9 @@ CORNERS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "corner 13": {
+        "an asynchronous run keeps each node's context variables from the others": (
+            "tests/engine/test_run.py::test_contexts_are_the_callers",
+        ),
         "in a synchronous call a node sets the caller's context variables": (
             "tests/engine/test_inline.py::test_a_node_sees_and_sets_the_callers_context",
             "tests/test_open_cases_graph.py::test_contextvars_of_nodes",
@@ -136,6 +145,12 @@ CORNERS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "where there are both it raises and says how to ask": (
             "tests/test_overrides.py::test_a_name_that_is_both_is_ambiguous",
+        ),
+    },
+    "corner 15": {
+        "an item of a stream is a mapping of input overrides or a tuple of arguments": (
+            "tests/engine/test_stream.py::test_an_async_source_and_tuples",
+            "tests/engine/test_stream.py::test_a_source_that_raises_and_items_that_are_none",
         ),
     },
     "corner 16": {

@@ -253,6 +253,9 @@ RUNS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "run 11": {
+        "runs of one graph may be under way at once in asyncio and trio": (
+            "tests/engine/test_run.py::test_many_runs_at_once",
+        ),
         "differs: runs of one graph, from many threads at once, keep to themselves": (
             "tests/passage/test_threads.py::test_overriding_observing_and_plain_calls_of_one_model",
             "tests/engine/test_inline.py::test_runs_from_many_threads_keep_to_themselves",

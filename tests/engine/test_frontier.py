@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from weave import ExternalTarget, FunctionTarget, Needle, StitchedModule
 from weave.engine.frontier import Frontier
+from weave.engine.program import THREAD
 from weave.graph.args import InputArgs
 from weave.graph.plan import Plan
 
@@ -44,18 +45,20 @@ def naive(graph: list[list[int]], x: int) -> dict[str, int]:
 def begin(stitched: StitchedModule, x: int) -> Frontier:
     frontier = Frontier(stitched._program, (), {})
     for way in frontier.plan.given:
-        frontier.put(way, InputArgs(x))
+        frontier.queue(frontier.put(way, InputArgs(x)))
     return frontier
 
 
 def fire(frontier: Frontier, index: int) -> list[int]:
-    """What a driver does of a plain call, and what became ready by it."""
+    """What a driver does of a plain call; what became ready by it is queued, and returned."""
     plan: Plan = frontier.plan
     unit = plan.units[index]
     taken, _ = frontier.take(unit, unit.entries)
     call = sum(taken, InputArgs())
     result = combine(*call.args)
-    return [ready for way in unit.exits for ready in frontier.put(way, result)]
+    became = [ready for way in unit.exits for ready in frontier.put(way, result)]
+    frontier.queue(became)
+    return became
 
 
 def results(frontier: Frontier) -> dict[str, int]:
@@ -68,7 +71,7 @@ def results(frontier: Frontier) -> dict[str, int]:
 def test_by_smallest_index_is_the_plans_order(graph: list[list[int]], x: int) -> None:
     frontier = begin(knot(graph), x)
     order = []
-    while (index := frontier.next()) is not None:
+    while (index := frontier.next(THREAD)) is not None:
         order.append(index)
         fire(frontier, index)
     assert order == list(range(len(graph)))
@@ -84,7 +87,7 @@ def test_in_any_order_it_allows(graph: list[list[int]], x: int, random: object) 
     at_hand: list[int] = []
     announced: set[int] = set()
     while True:
-        while (index := frontier.next()) is not None:
+        while (index := frontier.next(THREAD)) is not None:
             at_hand.append(index)
         if not at_hand:
             break
@@ -112,7 +115,7 @@ def test_by_four_threads(graph: list[list[int]], x: int) -> None:
         try:
             while True:
                 with turn:
-                    while left and (index := frontier.next()) is None:
+                    while left and (index := frontier.next(THREAD)) is None:
                         turn.wait()
                     if not left:
                         return
@@ -137,5 +140,5 @@ def test_by_four_threads(graph: list[list[int]], x: int) -> None:
 
 def test_units_that_wait_are_named() -> None:
     frontier = Frontier(knot([[-1], [0]])._program, (), {})
-    assert frontier.next() is None
+    assert frontier.next(THREAD) is None
     assert frontier.waiting() == [0, 1]

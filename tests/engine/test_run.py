@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import itertools
 import threading
@@ -291,9 +292,15 @@ async def test_stop_iteration_and_a_node_that_cancels_itself() -> None:
     def ends(x: int) -> Any:
         return next(iter([]))
 
+    async def cancels(x: int) -> Any:
+        raise anyio.get_cancelled_exc_class()
+
     with pytest.raises(StitchedModuleException, match="'f0' raised StopIteration") as raised:
         await flow(ends).run({"x": 1}, {})
     assert isinstance(raised.value.__cause__, StopIteration)
+    if issubclass(anyio.get_cancelled_exc_class(), asyncio.CancelledError):  # trio lets nobody make a Cancelled
+        with pytest.raises(StitchedModuleException, match="'f0' cancelled itself"):
+            await flow(cancels).run({"x": 1}, {})
 
 
 async def test_torchs_state_goes_along_and_leaks_nowhere() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 import pytest
 import torch
 from torch import nn
@@ -197,14 +198,31 @@ def test_what_an_executor_raises_arrives_as_it_is(register: Register) -> None:
     assert "node 'b'" in error.__notes__[0]
 
 
-def test_an_asynchronous_executor_is_refused_by_a_synchronous_call(register: Register) -> None:
+def test_an_asynchronous_executor(register: Register) -> None:
+    """It can hop into a thread; what it delivers goes on; a synchronous call runs it on a loop of its own."""
+
     class Waits:
         async def fire(self, firing: Firing) -> None:
-            firing.deliver("x", 1)
+            firing.deliver("x", await firing.blocking(lambda value: value + 1, 1))
+
+    register(Waits())
+    assert board_of(OUT_OF_X)({}, {})["x"] == 2
+    assert anyio.run(board_of(OUT_OF_X).run, {}, {})["x"] == 2
+    assert anyio.run(board_of(OUT_OF_X).run, {}, {}, backend="trio")["x"] == 2
+
+
+def test_a_plain_executor_that_gives_something_to_await(register: Register) -> None:
+    class Waits:
+        def fire(self, firing: Firing) -> Any:
+            async def later() -> None:
+                firing.deliver("x", 1)
+
+            return later()
 
     register(Waits())
     with pytest.raises(StitchedModuleException, match=r"'b' .*await"):
         board_of(OUT_OF_X)({}, {})
+    assert anyio.run(board_of(OUT_OF_X).run, {}, {})["x"] == 1
 
 
 def test_check_cancelled_is_there_and_passes(register: Register) -> None:
