@@ -56,6 +56,13 @@ def test_a_call_that_would_wait_for_itself_is_refused() -> None:
     assert stitched({"x": 3}, {})["y"][0] == 3, "with a loop of its own it is no deadlock"
 
 
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_synchronous_call_in_a_node_of_an_asynchronous_run(backend: str) -> None:
+    inner = graph(asks)
+    stitched = graph(lambda x: inner({"x": x}, {})["y"])
+    assert anyio.run(stitched.run, {"x": 3}, {}, backend=backend)["y"][0] == 3
+
+
 def test_an_error_arrives_as_it_is() -> None:
     async def bad(x: int) -> None:
         raise ValueError("mine")

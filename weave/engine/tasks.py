@@ -228,6 +228,7 @@ class Crew:
     def _drain(self) -> None:
         """In a worker thread: one unit after another until none is ready for it."""
         frontier = self.frontier
+        base = copy_context()  # the caller's, less anyio's note that a loop runs here
         with self.state.applied():
             index = frontier.next_or_leave(first=True)
             while index is not None:
@@ -236,7 +237,7 @@ class Crew:
                     return
                 became: Sequence[int] = ()
                 try:
-                    became = self._base.copy().run(self._fire, index)
+                    became = base.copy().run(self._fire, index)
                 except Stopped:
                     frontier.leave()
                     return
