@@ -136,9 +136,13 @@ class StitchedModule(nn.Module):
 
     def _register(self, ids: Mapping[Target, str]) -> None:
         registry = builtin_registry()
+        owns: dict[type, Any] = {}
 
         def owned(target: Target) -> Any:
-            return registry.target_type(target).owns(target)
+            kind = type(target)
+            if kind not in owns:
+                owns[kind] = registry.target_type(target).owns
+            return owns[kind](target)
 
         keys: dict[int, str] = {}
         for key, thing in owned_modules(ids, self.plan, owned).items():

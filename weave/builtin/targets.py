@@ -21,8 +21,10 @@ from weave.spi.records import TargetType
 
 def is_async(function: Any) -> bool:
     """Whether calling it gives something to await, as far as can be told without calling it."""
-    if type(function) is FunctionType and not hasattr(function, "_is_coroutine_mark"):
-        return bool(function.__code__.co_flags & inspect.CO_COROUTINE)  # what inspect finds, ten times as fast
+    if (
+        type(function) is FunctionType and not function.__dict__
+    ):  # no mark on it: then this is all that inspect looks at
+        return bool(function.__code__.co_flags & inspect.CO_COROUTINE)
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

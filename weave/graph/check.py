@@ -57,17 +57,16 @@ def check_form(
         )
     for target, stitches in ending.items():
         ends = of[target].destinations
-        named = target.named_inputs and target.named_outputs
         for stitch in stitches:
             source, destination = stitch.source_descriptor, stitch.destination_descriptor
-            start = source.target
+            starts = of[source.target].sources
+            if source.kind not in starts or source.call is not None or (source.name and not has_name(source)):
+                _check_port(source, ids, starts, "source", stitch)
             if (
-                source.kind not in of[start].sources
-                or source.call is not None
-                or (source.name and not (start.named_inputs and start.named_outputs))
+                destination.kind not in ends
+                or destination.call is not None
+                or (destination.name and not has_name(destination))
             ):
-                _check_port(source, ids, of[source.target].sources, "source", stitch)
-            if destination.kind not in ends or destination.call is not None or (destination.name and not named):
                 _check_port(destination, ids, ends, "destination", stitch)
     if remotes:
         _check_remotes(ending, ids)

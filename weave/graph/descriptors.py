@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from weave.graph.adapters import InputAdapter, OutputAdapter, default_input_adapter_fn, default_output_adapter_fn
@@ -37,15 +38,9 @@ class InputDescriptor:
         if not isinstance(self.reducer, InputReducer | str):
             self.reducer = InputReducer(_callable(self.reducer, "an input's reducer", InputReducer))
 
-    @property
-    def name(self) -> str:
-        """The port's name, whichever side it is on."""
-        return self.input_name
-
-    @property
-    def adapter(self) -> Callable[..., Any] | str:
-        """The port's adapter, whichever side it is on."""
-        return self.input_adapter
+    # The port's name and adapter, whichever side it is on. (Getters in C: a knot reads them for every stitch.)
+    name = property(attrgetter("input_name"))
+    adapter = property(attrgetter("input_adapter"))
 
     def __repr__(self) -> str:
         return port_text(self)
@@ -68,15 +63,9 @@ class OutputDescriptor:
         if not isinstance(self.reducer, OutputReducer | str):
             self.reducer = OutputReducer(_callable(self.reducer, "an output's reducer", OutputReducer))
 
-    @property
-    def name(self) -> str:
-        """The port's name, whichever side it is on."""
-        return self.output_name
-
-    @property
-    def adapter(self) -> Callable[..., Any] | str:
-        """The port's adapter, whichever side it is on."""
-        return self.output_adapter
+    # The port's name and adapter, whichever side it is on. (Getters in C: a knot reads them for every stitch.)
+    name = property(attrgetter("output_name"))
+    adapter = property(attrgetter("output_adapter"))
 
     def __repr__(self) -> str:
         return port_text(self)

@@ -20,7 +20,7 @@ def owned_modules(
     ids: Mapping[Target, str], plan: Plan, owned: Callable[[Target], Iterable[Any]]
 ) -> dict[str, nn.Module | nn.Parameter]:
     """Modules and parameters to register, by a key that `state_dict` can use."""
-    candidates: list[tuple[str, Any]] = [(ids[target], thing) for target in ids for thing in owned(target)]
+    candidates: list[tuple[str, Any]] = [(node, thing) for target, node in ids.items() for thing in owned(target)]
     ports: dict[int, tuple[IODescriptor, list[tuple[Any, str]]]] = {}
     for edge in plan.edges:
         if edge.adapter is not None or edge.reducer is not None:

@@ -254,7 +254,9 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
     consumers: list[int] = []
     taken: list[Edge] = []
     given: list[tuple[IODescriptor, list[int]]] = []
-    ways: dict[int, list[int]] = {}
+    ways: dict[IODescriptor, list[int]] = {}
+    add_edge, add_producer, add_consumer = edges.append, producers.append, consumers.append
+    slot = -1
     for target, stitches in ending.items():
         place = places.get(target)
         if place is not None and stitches:
@@ -266,7 +268,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
             producer = places.get(source.target)
             if producer is None:
                 producer = remote(source.target, "receive", source.name)
-            slot = len(edges)
+            slot += 1
             if (
                 destination.reducer is DEFAULT_INPUT_REDUCER
                 and type(destination) is InputDescriptor
@@ -277,24 +279,24 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
                 edge = _new(Edge, (slot, None, crosses, None, False, stitch))
             else:
                 edge = _edge(slot, stitch, resolve)
-            edges.append(edge)
-            producers.append(producer)
+            add_edge(edge)
+            add_producer(producer)
             if place is None:
                 consumer = remote(target, "send", destination.name)
                 entries[consumer].append(edge)
-                consumers.append(consumer)
+                add_consumer(consumer)
                 if producer >= 0:
                     left[consumer] += 1
             else:
                 arriving.append(edge)
-                consumers.append(place)
+                add_consumer(place)
                 if producer >= 0 and place >= 0:
                     left[place] += 1
-            slots = ways.get(id(source))
+            slots = ways.get(source)
             if slots is not None:
                 slots.append(slot)
                 continue
-            slots = ways[id(source)] = [slot]
+            slots = ways[source] = [slot]
             if producer < 0:
                 given.append((source, slots))
             elif leaving[producer]:
