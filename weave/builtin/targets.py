@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from types import FunctionType
 from typing import Any
@@ -18,12 +19,12 @@ from weave.spi.executor import Firing
 from weave.spi.hooks import hookimpl
 from weave.spi.records import TargetType
 
+_MARKS = sys.version_info >= (3, 12)  # inspect.markcoroutinefunction is that new
+
 
 def is_async(function: Any) -> bool:
     """Whether calling it gives something to await, as far as can be told without calling it."""
-    if (
-        type(function) is FunctionType and not function.__dict__
-    ):  # no mark on it: then this is all that inspect looks at
+    if type(function) is FunctionType and not (_MARKS and hasattr(function, "_is_coroutine_mark")):  # the common case
         return bool(function.__code__.co_flags & inspect.CO_COROUTINE)
     while isinstance(function, functools.partial):
         function = function.func
