@@ -23,7 +23,6 @@ from weave.graph.descriptors import (
     InputDescriptor,
     IODescriptor,
     Node,
-    OutputDescriptor,
     StitchDescriptor,
     port_text,
     target_text,
@@ -240,29 +239,21 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
         if place is None:
             place = places[target, role, name] = len(units)
             units.append((f"{ids[target]}.{role}({name!r})", target, role))
-            entries.append([])
-            leaving.append([])
+            entries.append(())
             left.append(0)
         return place
 
-    nothing: list[Any] = []
-    entries: list[list[Edge]] = [nothing] * len(units)
-    leaving: list[list[tuple[IODescriptor, list[int]]]] = [nothing] * len(units)
+    entries: list[tuple[Edge, ...]] = [()] * len(units)
     left = [0] * len(units)  # by unit: how many units feed it, one for each stitch
     edges: list[Edge] = []
     producers: list[int] = []
     consumers: list[int] = []
-    taken: list[Edge] = []
-    given: list[tuple[IODescriptor, list[int]]] = []
     ways: dict[IODescriptor, list[int]] = {}
     add_edge, add_producer, add_consumer = edges.append, producers.append, consumers.append
     slot = -1
     for target, stitches in ending.items():
         place = places.get(target)
-        if place is not None and stitches:
-            arriving: list[Edge] = taken
-            if place >= 0:
-                arriving = entries[place] = []
+        first = slot + 1
         for stitch in stitches:
             source, destination = stitch.source_descriptor, stitch.destination_descriptor
             producer = places.get(source.target)
@@ -281,55 +272,43 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
                 edge = _edge(slot, stitch, resolve)
             add_edge(edge)
             add_producer(producer)
-            if place is None:
+            consumer = place
+            if consumer is None:
                 consumer = remote(target, "send", destination.name)
-                entries[consumer].append(edge)
-                add_consumer(consumer)
-                if producer >= 0:
-                    left[consumer] += 1
-            else:
-                arriving.append(edge)
-                add_consumer(place)
-                if producer >= 0 and place >= 0:
-                    left[place] += 1
+                entries[consumer] += (edge,)
+            add_consumer(consumer)
+            if producer >= 0 and consumer >= 0:
+                left[consumer] += 1
             slots = ways.get(source)
-            if slots is not None:
-                slots.append(slot)
-                continue
-            slots = ways[source] = [slot]
-            if producer < 0:
-                given.append((source, slots))
-            elif leaving[producer]:
-                leaving[producer].append((source, slots))
+            if slots is None:
+                ways[source] = [slot]
             else:
-                leaving[producer] = [(source, slots)]
+                slots.append(slot)
+        if place is not None and place >= 0:
+            entries[place] = tuple(edges[first:])
 
-    order = _topological(leaving, consumers, left)
+    exits: list[tuple[Exit, ...]] = [()] * (len(units) + 1)  # the last is the external boundary's: its place is -1
+    for port, slots in ways.items():
+        adapter = port.adapter
+        if adapter is default_output_adapter_fn or adapter is default_input_adapter_fn:
+            way = _new(Exit, (None, tuple(slots), port))
+        else:
+            way = Exit(resolve(port)[0], tuple(slots), port)
+        exits[producers[slots[0]]] += (way,)
+
+    order = _topological(exits, consumers, left)
     if len(order) < len(units):
         _raise_loop(ids, producers, entries, set(order))
     final = [0] * len(units)
     for position, index in enumerate(order):
         final[index] = position
-
-    def exit_of(port: IODescriptor, slots: list[int]) -> Exit:
-        adapter = port.output_adapter if type(port) is OutputDescriptor else port.adapter
-        if adapter is default_output_adapter_fn or adapter is default_input_adapter_fn:
-            return _new(Exit, (None, tuple(slots), port))  # type: ignore[no-any-return]
-        return Exit(resolve(port)[0], tuple(slots), port)
-
-    made = []
-    for index in order:
-        exits = leaving[index]
-        ways_out = (exit_of(*exits[0]),) if len(exits) == 1 else tuple([exit_of(*way) for way in exits])
-        made.append(_new(Unit, (*units[index], tuple(entries[index]), ways_out)))
-
     return Plan(
-        units=tuple(made),
+        units=tuple([_new(Unit, (*units[i], entries[i], exits[i])) for i in order]),
         edges=tuple(edges),
         producers=tuple([-1 if p < 0 else final[p] for p in producers]),
         consumers=tuple([-1 if c < 0 else final[c] for c in consumers]),
-        given=tuple([exit_of(*way) for way in given]),
-        taken=tuple(taken),
+        given=exits[-1],
+        taken=tuple([edge for edge, consumer in zip(edges, consumers, strict=True) if consumer < 0]),
         others=others,
     )
 
@@ -348,13 +327,11 @@ def _edge(slot: int, stitch: StitchDescriptor, resolve: Resolve) -> Edge:
     )
 
 
-def _topological(
-    leaving: Sequence[Sequence[tuple[IODescriptor, list[int]]]], consumers: Sequence[int], left: list[int]
-) -> list[int]:
+def _topological(exits: Sequence[tuple[Exit, ...]], consumers: Sequence[int], left: list[int]) -> list[int]:
     """Kahn's order, first come first served; shorter than the graph where there is a loop. Counts `left` down."""
     order = [index for index, count in enumerate(left) if not count]
     for index in order:  # grows as it goes
-        for _, slots in leaving[index]:
+        for _, slots, _ in exits[index]:
             for slot in slots:
                 consumer = consumers[slot]
                 if consumer >= 0:
@@ -367,7 +344,7 @@ def _topological(
 def _raise_loop(
     ids: Mapping[Target, str],
     producers: Sequence[int],
-    entries: Sequence[list[Edge]],
+    entries: Sequence[tuple[Edge, ...]],
     done: set[int],
 ) -> None:
     """Walk upstream among the units that never became ready: each has a feeder among them, so the walk must close."""
