@@ -44,9 +44,12 @@ class FunctionExecutor:
 
     def lane(self, target: FunctionTarget) -> str:
         """Where to fire."""
-        if is_async(target.function):
-            return "await"
-        return "inline" if target.inline else "thread"
+        function = target.function
+        if type(function) is FunctionType and not _MARKS:  # what nearly every target has
+            waits = function.__code__.co_flags & inspect.CO_COROUTINE
+        else:
+            waits = is_async(function)
+        return "await" if waits else "inline" if target.inline else "thread"
 
     def function(self, target: FunctionTarget) -> Callable[..., Any]:
         """What to call."""

@@ -71,11 +71,14 @@ def bind(
             kind = kinds[type(target)] = _kind(record_of(target))
         adapts, crosses_only, plain = False, True, True
         for _, adapter, crosses, reducer, _, _ in entries:
-            adapts = adapts or adapter is not None
-            crosses_only = crosses_only and crosses
-            plain = plain and reducer is None
-        for adapter, _, _ in exits:
-            adapts = adapts or adapter is not None
+            if not crosses:
+                crosses_only = False
+            if adapter is not None:
+                adapts = True
+            if reducer is not None:
+                plain = False
+        if not plan.plain:
+            adapts = adapts or any(way.adapter is not None for way in exits)
         lane = "await" if kind.fires_async else "thread" if kind.lane_of is None else kind.lane_of(target)
         lanes.append(THREAD if lane == "thread" else LOOP)
         awaits = awaits or lane == "await"

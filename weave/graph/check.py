@@ -15,7 +15,9 @@ from weave.errors import (
     UnknownPortException,
 )
 from weave.graph.descriptors import IODescriptor, StitchDescriptor, has_name, port_text
-from weave.graph.targets import ExternalTarget, ModuleTarget, RemoteTarget, Target
+from weave.graph.targets import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget, Target
+
+_INSIDE = frozenset({ModuleTarget, FunctionTarget, ConstantTarget})
 
 
 class Directions(Protocol):
@@ -38,13 +40,14 @@ def check_form(
     """Raise a `KnotException` for a graph that can't be tied, whatever its targets compute."""
     outside: list[Target] = []
     remotes = False
-    of: dict[Target, Directions] = {}
+    of: dict[type, Directions] = {}  # a target type's record is the same for all its targets
     for target in ending:
-        of[target] = directions(target)
-        if isinstance(target, ExternalTarget):
+        kind = type(target)
+        if kind not in of:
+            of[kind] = directions(target)
+            remotes = remotes or isinstance(target, RemoteTarget)
+        if kind is ExternalTarget or (kind not in _INSIDE and isinstance(target, ExternalTarget)):
             outside.append(target)
-        elif isinstance(target, RemoteTarget):
-            remotes = True
     if len(outside) > 1:
         raise MultipleExternalNodesException(
             f"{len(outside)} external nodes: {', '.join(map(repr, outside))}. There is one external boundary: "
@@ -56,10 +59,10 @@ def check_form(
             "stitch a port to or from ExternalTarget() (or a RemoteTarget)"
         )
     for target, stitches in ending.items():
-        ends = of[target].destinations
+        ends = of[type(target)].destinations
         for stitch in stitches:
             source, destination = stitch.source_descriptor, stitch.destination_descriptor
-            starts = of[source.target].sources
+            starts = of[type(source.target)].sources
             if source.kind not in starts or source.call is not None or (source.name and not has_name(source)):
                 _check_port(source, ids, starts, "source", stitch)
             if (

@@ -22,11 +22,11 @@ def owned_modules(
     """Modules and parameters to register, by a key that `state_dict` can use."""
     candidates: list[tuple[str, Any]] = [(node, thing) for target, node in ids.items() for thing in owned(target)]
     ports: dict[int, tuple[IODescriptor, list[tuple[Any, str]]]] = {}
-    for edge in plan.edges:
+    for edge in () if plan.plain else plan.edges:
         if edge.adapter is not None or edge.reducer is not None:
             things = [(edge.port.adapter, "adapter"), (getattr(edge.port.reducer, "reducer_fn", None), "reducer")]
             ports.setdefault(id(edge.port), (edge.port, things))
-    for exits in (plan.given, *(unit.exits for unit in plan.units)):
+    for exits in () if plan.plain else (plan.given, *(unit.exits for unit in plan.units)):
         for way in exits:
             if way.adapter is not None:
                 ports.setdefault(id(way.port), (way.port, []))[1].append((way.port.adapter, "adapter"))

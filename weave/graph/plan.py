@@ -28,12 +28,13 @@ from weave.graph.descriptors import (
     target_text,
 )
 from weave.graph.reducers import DEFAULT_INPUT_REDUCER, default_input_reducer_fn, default_output_reducer_fn
-from weave.graph.targets import ExternalTarget, RemoteTarget, Target
+from weave.graph.targets import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget, Target
 
 Kind: TypeAlias = Literal["input", "output"]
 Role: TypeAlias = Literal["fire", "send", "receive"]
 Resolve: TypeAlias = Callable[[IODescriptor], tuple[Callable[..., Any], Callable[..., Any], bool]]
 
+_UNITS = frozenset({ModuleTarget, FunctionTarget, ConstantTarget})  # asked first: nearly all targets of a large graph
 _NO_UNIT = (ExternalTarget, RemoteTarget)
 _new: Any = tuple.__new__  # half the time of a NamedTuple's own constructor, where there are many to make
 DEFAULT_REDUCERS = (default_input_reducer_fn, default_output_reducer_fn)
@@ -97,7 +98,7 @@ class OutPort(NamedTuple):
 class Plan:
     """A graph, ready to run. Prints as its text; `to_dict()` and `to_mermaid()` give other forms."""
 
-    __slots__ = ("_ids", "consumers", "edges", "given", "others", "producers", "taken", "units")
+    __slots__ = ("_ids", "consumers", "edges", "given", "others", "plain", "producers", "taken", "units")
 
     def __init__(
         self,
@@ -108,6 +109,7 @@ class Plan:
         given: tuple[Exit, ...],
         taken: tuple[Edge, ...],
         others: Mapping[Target, str],
+        plain: bool,
     ) -> None:
         self.units = units
         self.edges = edges
@@ -116,6 +118,7 @@ class Plan:
         self.given = given
         self.taken = taken
         self.others = others  # ids of targets that are no unit of their own: the external boundary, remotes
+        self.plain = plain  # no stitch has an adapter or a reducer of its own
         self._ids: dict[Target, str] = {}
 
     @property
@@ -202,14 +205,19 @@ def node_ids(targets: Iterable[Target]) -> dict[Target, str]:
     ids: dict[Target, str] = {}
     counts: dict[str, int] = {}
     for target in targets:
-        name = target_text(target)
-        count = counts.get(name, 0) + 1
-        node = name if count == 1 else f"{name}#{count}"
-        while node != name and node in counts:  # somebody called a target "f#2" himself
+        name = getattr(target, "name", None)
+        if type(name) is not str:
+            name = target_text(target)
+        if name not in counts:
+            counts[name] = 1
+            ids[target] = name
+            continue
+        count = counts[name] + 1
+        while f"{name}#{count}" in counts:  # somebody called a target "f#2" himself
             count += 1
-            node = f"{name}#{count}"
+        node = f"{name}#{count}"
         counts[name] = count
-        counts.setdefault(node, 1)
+        counts[node] = 1
         ids[target] = node
     return ids
 
@@ -226,7 +234,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
     places: dict[Any, int] = {}  # by target; by (target, role, key) for remotes; -1 is the external boundary
     others: dict[Target, str] = {}
     for target in ending:
-        if isinstance(target, _NO_UNIT):
+        if type(target) not in _UNITS and isinstance(target, _NO_UNIT):
             others[target] = ids[target]
             if isinstance(target, ExternalTarget):
                 places[target] = -1
@@ -251,6 +259,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
     ways: dict[IODescriptor, list[int]] = {}
     add_edge, add_producer, add_consumer = edges.append, producers.append, consumers.append
     slot = -1
+    plain = True
     for target, stitches in ending.items():
         place = places.get(target)
         first = slot + 1
@@ -270,6 +279,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
                 edge = _new(Edge, (slot, None, crosses, None, False, stitch))
             else:
                 edge = _edge(slot, stitch, resolve)
+                plain = plain and edge.adapter is None and edge.reducer is None
             add_edge(edge)
             add_producer(producer)
             consumer = place
@@ -294,6 +304,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
             way = _new(Exit, (None, tuple(slots), port))
         else:
             way = Exit(resolve(port)[0], tuple(slots), port)
+            plain = False
         exits[producers[slots[0]]] += (way,)
 
     order = _topological(exits, consumers, left)
@@ -310,6 +321,7 @@ def build(ending: Mapping[Target, Sequence[StitchDescriptor]], ids: Mapping[Targ
         given=exits[-1],
         taken=tuple([edge for edge, consumer in zip(edges, consumers, strict=True) if consumer < 0]),
         others=others,
+        plain=plain,
     )
 
 
