@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ class TargetType:
     destinations: Collection[str] = ("input",)
     prepare: Callable[[Preparation], Any] | None = None
     owns: Callable[[Any], Iterable[Any]] = _nothing
-    resources: Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]] | None = None
+    resources: Callable[[Any], AbstractContextManager[Any]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
