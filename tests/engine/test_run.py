@@ -253,6 +253,17 @@ async def test_cancellation_stays_cancellation() -> None:
     assert ended == [1]
 
 
+async def test_a_failure_while_being_cancelled_from_outside_is_a_cancellation() -> None:
+    async def cancels_and_fails(x: int) -> None:
+        scope.cancel()
+        raise ValueError("mine")
+
+    with anyio.CancelScope() as scope:
+        await flow(cancels_and_fails).run({"x": 1}, {})
+        pytest.fail("cancelled, the run can't end well")
+    assert scope.cancelled_caught
+
+
 async def test_a_forward_is_left_at_its_next_port_when_cancelled() -> None:
     entered, go_on = threading.Event(), threading.Event()
     teacher, reached = Steps(4), []

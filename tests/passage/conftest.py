@@ -6,15 +6,6 @@ import pytest
 import torch
 
 
-@pytest.fixture(autouse=True, scope="package")
-def one_thread() -> Iterator[None]:
-    """The tensors are tiny: more threads would only be slower, and sums could come out in another order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Each test draws the same weights, alone or among others."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from weave.errors import ContradictionException, UnknownPortException
-from weave.graph.adapters import EachCall
 from weave.graph.descriptors import port_text
 from weave.graph.plan import Edge, InPort, OutPort
 from weave.graph.ports import ancestors, nearest, refusal, submodules
@@ -218,6 +217,3 @@ def _any_port(station: Station, node: str) -> str:
         if over is not None:
             return port_text(over.port.edges[0].port, node)
     return port_text((*station.entering, *station.leaving)[0].port.exits[0].port, node)
-
-
-__all__ = ["Capture", "EachCall", "Overrides", "PortTable", "Station", "prepare"]

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from weave.graph.args import InputArgs
 from weave.graph.plan import InPort, OutPort
 from weave.graph.targets import Target
 
@@ -101,6 +100,3 @@ class Preparation(Protocol):
     @property
     def cache_predicate(self) -> Callable[[str, Any], bool] | None:
         """`knot(capture_cache_outputs_predicate=...)`, `None` where it names nothing."""
-
-
-__all__ = ["Executor", "Firing", "InputArgs", "Preparation"]
