@@ -216,17 +216,29 @@ class StitchedModule(nn.Module):
                     "the graph has async nodes, so it can't run in this thread alone: turn the modes off around the run"
                 )
             return self._run_inline(input_overrides, output_overrides, args, kwargs)
+        if self._options.timeout is None:
+            return await self._run_tasks(state, input_overrides, output_overrides, args, kwargs)
         with anyio.fail_after(self._options.timeout):
-            run = Frontier(self._program, args, kwargs, self._options.workers)
-            crew = Crew(run, state, self._options.workers, self._resources)
-            if any(way.adapter is not None for way in run.plan.given):
-                run.queue(await crew.hop(self._give, run, input_overrides, output_overrides))
-            else:
-                run.queue(self._give(run, input_overrides, output_overrides))
-            await crew.work()
-            if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
-                return await crew.hop(self._collect, run)
-            return self._collect(run)
+            return await self._run_tasks(state, input_overrides, output_overrides, args, kwargs)
+
+    async def _run_tasks(
+        self,
+        state: TorchState,
+        input_overrides: dict[str, Any],
+        output_overrides: dict[str, Any],
+        args: Any,
+        kwargs: Any,
+    ) -> StitchedModuleOutput:
+        run = Frontier(self._program, args, kwargs, self._options.workers)
+        crew = Crew(run, state, self._options.workers, self._resources)
+        if any(way.adapter is not None for way in run.plan.given):
+            run.queue(await crew.hop(self._give, run, input_overrides, output_overrides))
+        else:
+            run.queue(self._give(run, input_overrides, output_overrides))
+        await crew.work()
+        if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
+            return await crew.hop(self._collect, run)
+        return self._collect(run)
 
     def stream(self, source: Source, in_flight: int = 4) -> Stream:
         """Runs over a source of inputs, at most `in_flight` under way, results in order.

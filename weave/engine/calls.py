@@ -14,6 +14,24 @@ from weave.graph.args import InputArgs
 from weave.graph.plan import Unit
 
 
+def plain_arguments(run: Run, ins: Sequence[int]) -> list[Any] | None:
+    """Empty the slots of a call between plain stitches, where all values are plain ones (numbers, strings, `None`).
+
+    Such values need neither marks nor joining. `None` where one is not that plain; then nothing has been touched.
+    """
+    values = run.values
+    args: list[Any] = []
+    for slot in ins:
+        value = values[slot]
+        if type(value) not in WITHOUT_TENSORS:
+            for taken, back in zip(ins, args, strict=False):
+                values[taken] = back
+            return None
+        values[slot] = EMPTY
+        args.append(value)
+    return args
+
+
 def gather(run: Run, unit: Unit) -> tuple[list[Any], dict[str, Any], Any]:
     """Empty a unit's slots into positional and keyword arguments; also the marks that others wait on."""
     values, marks = run.values, run.marks

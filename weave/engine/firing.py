@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weave.engine.run import Run, reduce
 from weave.errors import StitchedModuleException
 from weave.graph.args import InputArgs
 from weave.graph.plan import Edge, Exit, InPort, OutPort, ports_in
 from weave.graph.targets import Target
+
+if TYPE_CHECKING:
+    from weave.engine.tasks import Crew
 
 T = TypeVar("T")
 
@@ -94,3 +98,41 @@ class InlineFiring:
     async def blocking(self, function: Callable[..., T], *args: Any) -> T:
         """Only a driver with worker threads can; the inline driver fires no async executor."""
         raise StitchedModuleException(f"{self.node!r} asks for a worker thread, and a synchronous call has none")
+
+
+class Stopped(BaseException):
+    """The run is being stopped; a forward is left at a port."""
+
+
+class TaskFiring(InlineFiring):
+    """A firing under `run`: what it delivers goes on at once, and it can hop into a thread."""
+
+    __slots__ = ("_crew", "_given")
+
+    def __init__(self, crew: Crew, index: int, values: list[Any]) -> None:
+        super().__init__(crew.frontier, index, values, crew.resources)
+        self._crew = crew
+        # Weak: a value is let go when its last consumer has it, also while its producer's forward goes on.
+        self._given: list[tuple[int, weakref.ref[Any], int]] = []
+
+    def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
+        frontier = self._crew.frontier
+        for slot, marked in frontier.fill_all(exits, value):
+            self._given += [(slot, weakref.ref(tensor), version) for tensor, version in marked.pairs]
+        self._crew.pass_on(frontier.count([slot for way in exits for slot in way.slots]))
+
+    def check_given(self) -> None:
+        """What was delivered while the firing went on must be as it was then; its consumers may have it already."""
+        for slot, reference, version in self._given:
+            tensor = reference()
+            if tensor is not None and tensor._version != version:
+                raise self._crew.frontier.changed(slot, None, by=self.node)
+
+    def check_cancelled(self) -> None:
+        """Leave if the run is being stopped."""
+        if self._crew.stopping:
+            raise Stopped
+
+    async def blocking(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a blocking function in a worker thread of the run, under the caller's torch state."""
+        return await self._crew.hop(function, *args)

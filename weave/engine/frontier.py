@@ -25,7 +25,7 @@ from weave.engine.run import Run
 class Frontier(Run):
     """One run on a plan: slots, counters and the units that are ready. Starts with the units that wait for nothing."""
 
-    __slots__ = ("_consumers", "_lanes", "_left", "_lock", "_most", "_starting", "computing", "queues")
+    __slots__ = ("_alone", "_consumers", "_lanes", "_left", "_lock", "_most", "_starting", "computing", "queues")
 
     def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], most: int = 1) -> None:
         super().__init__(program, args, kwargs)
@@ -33,6 +33,7 @@ class Frontier(Run):
         self._lanes = program.lanes
         self._left = self.plan.in_degrees()
         self._lock = threading.Lock()
+        self._alone = program.alone
         self.queues: tuple[list[int], list[int]] = ([], [])  # heaps; filled in ascending order, which is one
         for index, left in enumerate(self._left):
             if not left:
@@ -56,6 +57,32 @@ class Frontier(Run):
                         became.append(consumer)
         return became
 
+    def hand_on(self, outs: Sequence[tuple[int, int]], value: Any, lane: int) -> int | None:
+        """`fill`, `count` and `queue` in one, for a value that holds no tensor and the slots of a `Step`.
+
+        Returns one unit of that lane for the feeder's worker to go on with, the smallest that became ready.
+        """
+        with self._lock:
+            return self.hand_on_alone(outs, value, lane)
+
+    def hand_on_alone(self, outs: Sequence[tuple[int, int]], value: Any, lane: int) -> int | None:
+        """`hand_on` where nobody else takes part in the run (`Program.alone`): the lock costs as much as all the rest."""
+        values, left = self.values, self._left
+        kept = None
+        for slot, consumer in outs:
+            values[slot] = value
+            if consumer >= 0:
+                rest = left[consumer] = left[consumer] - 1
+                if not rest:
+                    if self._lanes[consumer] != lane:
+                        heappush(self.queues[1 - lane], consumer)
+                    elif kept is None:
+                        kept = consumer
+                    else:
+                        heappush(self.queues[lane], max(kept, consumer))
+                        kept = min(kept, consumer)
+        return kept
+
     def queue(self, units: Iterable[int]) -> None:
         """Let ready units wait for whoever comes."""
         with self._lock:
@@ -64,8 +91,10 @@ class Frontier(Run):
 
     def next(self, lane: int) -> int | None:
         """Take the ready unit with the smallest topological index off a lane; `None` where none is ready."""
+        ready = self.queues[lane]
+        if self._alone:
+            return heappop(ready) if ready else None
         with self._lock:
-            ready = self.queues[lane]
             return heappop(ready) if ready else None
 
     def next_or_leave(self, *, first: bool) -> int | None:
@@ -100,4 +129,4 @@ class Frontier(Run):
     def waiting(self) -> list[int]:
         """Units that still wait for a value."""
         with self._lock:
-            return [index for index, left in enumerate(self._left) if left]
+            return [index for index, left in enumerate(self._left) if left] if any(self._left) else []

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weave.device.versions import WITHOUT_TENSORS
-from weave.engine.calls import gather, spread
+from weave.engine.calls import gather, plain_arguments, spread
 from weave.engine.firing import InlineFiring
-from weave.engine.run import EMPTY, Run, note
+from weave.engine.program import Step
+from weave.engine.run import Run, note
 from weave.errors import StitchedModuleException
 from weave.graph.plan import Unit
 from weave.graph.targets import Target
@@ -23,15 +24,15 @@ from weave.graph.targets import Target
 def drive(run: Run, resources: Mapping[Target, Any] | None = None) -> None:
     """Fire every unit of the run's program. What a node raises comes out as it is, with a note on where it happened."""
     program = run.program
-    units, fired, easy = program.plan.units, run.fired, program.easy
+    units, fired, steps = program.plan.units, run.fired, program.steps
     index = -1
     try:
         for index, call in enumerate(program.calls):
-            unit = units[index]
+            step = steps[index]
             if call is None:
-                _fire(run, index, unit, resources)
-            elif not easy[index] or not _call_plainly(run, unit, call):
-                _call(run, unit, call)
+                _fire(run, index, units[index], resources)
+            elif step is None or not _call_plainly(run, units[index], call, step):
+                _call(run, units[index], call)
             fired.append(index)
     except Exception as error:
         annotate(error, run, units[index])
@@ -48,25 +49,17 @@ def _fire(run: Run, index: int, unit: Unit, resources: Mapping[Target, Any] | No
     run.check(unit, shared)
 
 
-def _call_plainly(run: Run, unit: Unit, function: Callable[..., Any]) -> bool:
-    """A call between plain stitches of plain values (numbers, strings, None), which need neither marks nor joining.
-
-    `False` where a value is not that plain; then nothing has been touched.
-    """
-    values = run.values
-    args = []
-    for edge in unit.entries:
-        value = values[edge[0]]
-        if type(value) not in WITHOUT_TENSORS:
-            return False
-        args.append(value)
-    for edge in unit.entries:
-        values[edge[0]] = EMPTY
+def _call_plainly(run: Run, unit: Unit, function: Callable[..., Any], step: Step) -> bool:
+    """A call between plain stitches of plain values; `False` where one is not that plain, then nothing has been touched."""
+    ins, outs = step
+    args = plain_arguments(run, ins)
+    if args is None:
+        return False
     result = function(*args)
     if type(result) in WITHOUT_TENSORS:
-        for way in unit.exits:
-            for slot in way[1]:
-                values[slot] = result
+        values = run.values
+        for slot, _ in outs:
+            values[slot] = result
     else:
         if hasattr(type(result), "__await__"):
             _refuse(result, unit)

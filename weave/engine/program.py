@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from weave.errors import PluginException
@@ -36,10 +36,18 @@ class Prepared(NamedTuple):
     cache_predicate: Callable[[str, Any], bool] | None
 
 
+class Step(NamedTuple):
+    """A call between plain stitches: the slots of its arguments; the slots of its result, each with the unit behind it or -1."""
+
+    ins: tuple[int, ...]
+    outs: tuple[tuple[int, int], ...]
+
+
 class Program(NamedTuple):
     """What drivers run. By unit: its binding; what to call, where a firing is a call with all reducers the default; its lane.
 
-    `awaits`: some unit can't be fired without a loop.
+    `steps` is a faster form of the easy units, made by the first run: of a plan that only is drawn, nobody needs it.
+    `awaits`: some unit can't be fired without a loop. `alone`: no other thread than the loop's takes any part in a run.
     """
 
     plan: Plan
@@ -49,6 +57,24 @@ class Program(NamedTuple):
     adapting: bytes  # whether an entry or an exit has an adapter
     easy: bytes  # whether it is a call between plain stitches: from outputs, no adapter, no reducer
     awaits: bool
+    alone: bool
+    made: list[Step | None]
+
+    @property
+    def steps(self) -> Sequence[Step | None]:
+        """By unit: its slots, where it is easy and nothing but a call."""
+        if not self.made:
+            consumers = self.plan.consumers
+            self.made[:] = [  # at once: another thread may look
+                Step(
+                    tuple([edge.slot for edge in unit.entries]),
+                    tuple([(slot, consumers[slot]) for way in unit.exits for slot in way.slots]),
+                )
+                if easy and call is not None
+                else None
+                for unit, easy, call in zip(self.plan.units, self.easy, self.calls, strict=True)
+            ]
+        return self.made
 
 
 def bind(
@@ -95,7 +121,8 @@ def bind(
             prepared = kind.prepare(Prepared(target, unit.node, inputs, outputs, early_exit, cache_predicate))
         bindings.append(Binding(kind.shared.executor, prepared, outputs))
         calls.append(None)
-    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), bytes(adapting), bytes(easy), awaits)
+    alone = THREAD not in lanes and not any(adapting) and None not in calls
+    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), bytes(adapting), bytes(easy), awaits, alone, [])
 
 
 class _Kind(NamedTuple):

@@ -20,9 +20,10 @@ application, 40 wide); `from_thread.run` for wake-ups (it blocks the thread unti
 
 from __future__ import annotations
 
-import weakref
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
+from types import CoroutineType
 from typing import Any, TypeVar
 
 import anyio
@@ -31,57 +32,21 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from weave.device.state import TorchState
-from weave.engine.calls import gather, spread
-from weave.engine.firing import InlineFiring
+from weave.device.versions import WITHOUT_TENSORS
+from weave.engine.calls import gather, plain_arguments, spread
+from weave.engine.firing import Stopped, TaskFiring
 from weave.engine.frontier import Frontier
 from weave.engine.inline import annotate
 from weave.engine.program import LOOP, THREAD
+from weave.engine.spawn import call_soon, open_tasks
 from weave.errors import StitchedModuleException
-from weave.graph.plan import Exit, Unit
+from weave.graph.plan import Unit
 from weave.graph.targets import Target
 
 T = TypeVar("T")
 
 # Between so many units that did not suspend a loop worker lets others have the loop.
 _STRETCH = 100
-
-
-class Stopped(BaseException):
-    """The run is being stopped; a forward is left at a port."""
-
-
-class TaskFiring(InlineFiring):
-    """A firing under `run`: what it delivers goes on at once, and it can hop into a thread."""
-
-    __slots__ = ("_crew", "_given")
-
-    def __init__(self, crew: Crew, index: int, values: list[Any]) -> None:
-        super().__init__(crew.frontier, index, values, crew.resources)
-        self._crew = crew
-        # Weak: a value is let go when its last consumer has it, also while its producer's forward goes on.
-        self._given: list[tuple[int, weakref.ref[Any], int]] = []
-
-    def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
-        frontier = self._crew.frontier
-        for slot, marked in frontier.fill_all(exits, value):
-            self._given += [(slot, weakref.ref(tensor), version) for tensor, version in marked.pairs]
-        self._crew.pass_on(frontier.count([slot for way in exits for slot in way.slots]))
-
-    def check_given(self) -> None:
-        """What was delivered while the firing went on must be as it was then; its consumers may have it already."""
-        for slot, reference, version in self._given:
-            tensor = reference()
-            if tensor is not None and tensor._version != version:
-                raise self._crew.frontier.changed(slot, None, by=self.node)
-
-    def check_cancelled(self) -> None:
-        """Leave if the run is being stopped."""
-        if self._crew.stopping:
-            raise Stopped
-
-    async def blocking(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a blocking function in a worker thread of the run, under the caller's torch state."""
-        return await self._crew.hop(function, *args)
 
 
 class Crew:
@@ -99,32 +64,33 @@ class Crew:
         self._lanes = frontier.program.lanes
         self._bindings = frontier.program.bindings
         self._prefers_own = most > 1
-        self._limiter = anyio.CapacityLimiter(most)
+        self._most = most
         self._base = copy_context()
         self._cancelled = anyio.get_cancelled_exc_class()
-        self._tasks = 0
         self._loop_starting = 0
+        self._resting = 0  # workers that are back in a moment
         self._burst = 1
         self._kicked = False
         self._woken = anyio.Event()
-        self._soon = _call_soon()
+        self._soon = call_soon()
+
+    @functools.cached_property
+    def limiter(self) -> anyio.CapacityLimiter:
+        """The run's own; a run that needs no thread makes none."""
+        return anyio.CapacityLimiter(self._most)
 
     async def work(self) -> None:
         """Fire every unit. Raises what a node raised, or an `ExceptionGroup` where several failed."""
-        try:
-            async with anyio.create_task_group() as self._group:
+        async with open_tasks(self._ended) as self._group:
+            try:
                 self._dispatch()
-                try:
-                    while self._tasks:
-                        await self._woken.wait()
-                        self._woken = anyio.Event()
-                        self._kicked = False
-                        self._dispatch()
-                except BaseException:
-                    self.stopping = True
-                    raise
-        except BaseExceptionGroup:
-            if not self.failures:
+                while self._group.running:
+                    await self._woken.wait()
+                    self._woken = anyio.Event()
+                    self._kicked = False
+                    self._dispatch()
+            except BaseException:
+                self.stopping = True
                 raise
         if len(self.failures) == 1:
             raise self.failures[0]
@@ -145,23 +111,15 @@ class Crew:
 
     def _keep_one(self, became: Sequence[int], lane: int) -> int | None:
         """Units became ready as their feeder ended: its worker goes on with one, the others are queued."""
-        lanes = self._lanes
         kept = None
         if self._prefers_own or lane == LOOP:
-            if len(became) == 1:
-                if lanes[became[0]] == lane:
-                    return became[0]
-            else:
-                own = [index for index in became if lanes[index] == lane]
-                if own:
-                    kept = min(own)
-                    became = [index for index in became if index != kept]
+            own = [index for index in became if self._lanes[index] == lane]
+            if own:
+                kept = min(own)
+                became = [index for index in became if index != kept]
         if became:
             self.frontier.queue(became)
-            if lane == LOOP:
-                if len(became) > 1 or lanes[became[0]] == THREAD:
-                    self._dispatch()
-            elif len(became) > 1 or lanes[became[0]] == LOOP or kept is not None:
+            if lane == THREAD and (kept is not None or len(became) > 1 or self._lanes[became[0]] == LOOP):
                 self._kick()
         return kept
 
@@ -180,7 +138,7 @@ class Crew:
             return
         for _ in range(self.frontier.wanted()):
             self._start(self._thread_worker)
-        if not self._loop_starting:
+        if not self._loop_starting and not self._resting:
             ready = self.frontier.ready(LOOP)
             if ready:
                 more = min(self._burst, ready)
@@ -190,13 +148,17 @@ class Crew:
                     self._start(self._loop_worker, None)
 
     def _start(self, worker: Callable[..., Any], *args: Any) -> None:
-        self._tasks += 1
-        # In a copy of the caller's context, whoever starts it.
-        self._base.copy().run(self._group.start_soon, worker, *args)
+        self._group.start(self._base.copy(), worker, *args)  # the caller's context, whoever starts it
 
-    def _ended(self) -> None:
-        self._tasks -= 1
-        if not self._tasks:
+    def _ended(self, error: BaseException | None) -> None:
+        """A worker has ended. By an exception: a bug of ours, or its task was cancelled by somebody who found it."""
+        if error is not None and not self.stopping:
+            if isinstance(error, self._cancelled):
+                error = StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
+            self.failures.append(error)
+            self.stopping = True
+            self._group.cancel()
+        if not self._group.running:
             self._woken.set()
 
     def _failed(self, error: BaseException, unit: Unit) -> None:
@@ -218,12 +180,9 @@ class Crew:
     # --- threads ---
 
     async def _thread_worker(self) -> None:
-        try:
-            await anyio.to_thread.run_sync(self._drain, limiter=self._limiter)
-            if self.failures:
-                self._group.cancel_scope.cancel()
-        finally:
-            self._ended()
+        await anyio.to_thread.run_sync(self._drain, limiter=self.limiter)
+        if self.failures:
+            self._group.cancel()
 
     def _drain(self) -> None:
         """In a worker thread: one unit after another until none is ready for it."""
@@ -301,56 +260,73 @@ class Crew:
             with self.state.applied():
                 return function(*args)
 
-        return await anyio.to_thread.run_sync(under, limiter=self._limiter)
+        return await anyio.to_thread.run_sync(under, limiter=self.limiter)
 
     # --- the loop ---
 
     async def _loop_worker(self, index: int | None) -> None:
         """One unit of the loop lane after another. Started with a unit, it goes on for a worker with a spoilt context."""
         frontier = self.frontier
-        units, calls, slow = frontier.plan.units, self._calls, frontier.program.adapting
-        fired, queued = frontier.fired, frontier.queues[LOOP]
+        units, calls, fired = frontier.plan.units, self._calls, frontier.fired
+        steps, slow = frontier.program.steps, frontier.program.adapting
+        for_loop, for_threads = frontier.queues[LOOP], frontier.queues[THREAD]
+        hand_on = frontier.hand_on_alone if frontier.program.alone else frontier.hand_on
         mine = copy_context()
+        result: Any
+        args = kwargs = shared = result = None
         stretch = 0
-        try:
-            if index is None:
-                self._loop_starting -= 1
-                index = frontier.next(LOOP)
-            while index is not None and not self.stopping:
-                if queued and not self._loop_starting:
-                    self._dispatch()
-                call, unit = calls[index], units[index]
-                try:
-                    if call is None or slow[index]:
-                        became = await self._await(index)
+        if index is None:
+            self._loop_starting -= 1
+            index = frontier.next(LOOP)
+        while index is not None and not self.stopping:
+            if (for_loop or for_threads) and not self._kicked:
+                # Others are wanted if this unit suspends, and only then does the run's own task come to look.
+                self._kicked = True
+                self._woken.set()
+            call, unit = calls[index], units[index]
+            became: Sequence[int] = ()
+            following = None
+            try:
+                if call is None or slow[index]:
+                    became = await self._await(index)
+                else:
+                    step = steps[index]
+                    args = plain_arguments(frontier, step[0]) if step is not None else None
+                    if args is not None:
+                        result = call(*args)
                     else:
                         args, kwargs, shared = gather(frontier, unit)
                         result = call(*args, **kwargs)
-                        if hasattr(type(result), "__await__"):
-                            result = await result
+                        kwargs = None
+                    if type(result) is CoroutineType or hasattr(type(result), "__await__"):
+                        result = await result
+                    if step is not None and type(result) in WITHOUT_TENSORS:
+                        following = hand_on(step[1], result, LOOP)
+                    else:
                         became = spread(frontier, unit, result)
-                        args = kwargs = result = None  # type: ignore[assignment] # no value outlives its node here
-                        if shared:
-                            frontier.check(unit, shared)
-                        fired.append(index)
-                except BaseException as error:
-                    if isinstance(error, self._cancelled) and (self.stopping or _is_cancelled()):
-                        raise
-                    self._failed(error, unit)
-                    self._group.cancel_scope.cancel()
-                    return
-                index = self._keep_one(became, LOOP) if became else None
-                if index is None:
-                    index = frontier.next(LOOP)
-                if index is not None and copy_context() != mine:
-                    self._start(self._loop_worker, index)
-                    return
-                stretch += 1
-                if stretch == _STRETCH:
-                    stretch = 0
-                    await anyio.lowlevel.checkpoint()
-        finally:
-            self._ended()
+                    args = result = None  # no value outlives its node here
+                    if shared:
+                        frontier.check(unit, shared)
+                        shared = None
+                    fired.append(index)
+            except BaseException as error:
+                if isinstance(error, self._cancelled) and (self.stopping or _is_cancelled()):
+                    raise
+                self._failed(error, unit)
+                self._group.cancel()
+                return
+            if became:
+                following = self._keep_one(became, LOOP)
+            index = frontier.next(LOOP) if following is None else following
+            if index is not None and copy_context() != mine:
+                self._start(self._loop_worker, index)
+                return
+            stretch += 1
+            if stretch == _STRETCH:
+                stretch = 0
+                self._resting += 1
+                await anyio.lowlevel.checkpoint()
+                self._resting -= 1
 
     async def _await(self, index: int) -> Sequence[int]:
         """Fire a unit of the loop lane that is more than a call, or whose adapters (user code, maybe slow) need a thread."""
@@ -386,12 +362,3 @@ async def _here(function: Callable[..., T], *args: Any) -> T:
 def _is_cancelled() -> bool:
     """Whether somebody outside has cancelled the current task."""
     return anyio.current_effective_deadline() == float("-inf")
-
-
-def _call_soon() -> Callable[[Callable[[], None]], None]:
-    """A function that has the current loop call something soon, from any thread, waiting for nothing."""
-    token: Any = anyio.lowlevel.current_token().native_token
-    run_sync_soon = getattr(token, "run_sync_soon", None)
-    if run_sync_soon is not None:  # trio
-        return run_sync_soon  # type: ignore[no-any-return]
-    return token.call_soon_threadsafe  # type: ignore[no-any-return]
