@@ -189,3 +189,22 @@ def test_a_synchronous_call_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert not counts["tasks"]
     assert not counts["hops"]
     assert not counts["copies"]
+
+
+async def test_what_an_async_node_feeds_starts_while_others_wait(anyio_backend: str) -> None:
+    """The worker that made it ready has nothing else to do and ends; somebody must still come for it."""
+    done = anyio.Event()
+
+    async def waits(x: int) -> int:
+        await done.wait()
+        return x
+
+    def tells(x: int) -> int:
+        anyio.from_thread.run_sync(done.set)
+        return x
+
+    a, b, c = FunctionTarget("a", suspends), FunctionTarget("b", tells), FunctionTarget("c", waits)
+    needle = Needle().stitch(EXT.input("x"), c.input()).stitch(EXT.input("x"), a.input()).stitch(a.output(), b.input())
+    stitched = needle.stitch(b.output(), EXT.output("b")).stitch(c.output(), EXT.output("c")).knot()
+    with anyio.fail_after(20):
+        assert (await stitched.run({"x": 1}, {}))["b"] == 2

@@ -327,6 +327,9 @@ class Crew:
                 self._resting += 1
                 await anyio.lowlevel.checkpoint()
                 self._resting -= 1
+        if for_threads and not self._kicked:
+            self._kicked = True
+            self._woken.set()
 
     async def _await(self, index: int) -> Sequence[int]:
         """Fire a unit of the loop lane that is more than a call, or whose adapters (user code, maybe slow) need a thread."""
