@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # torch comes first and by itself: a later resolution then finds it satisfied and never reaches for another build.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check clean
+.PHONY: demo test check docs bench clean
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,16 @@ $(VENV)/.lint: pyproject.toml | $(VENV)/.demo
 	$(PIP) "$(TORCH)" --group lint
 	touch $@
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/.demo
+	$(PIP) "$(TORCH)" --group docs
+	touch $@
+
+# Of nvidia-modelopt only sewing_kit is used, which needs nothing but torch; the rest is a training stack.
+$(VENV)/.bench: pyproject.toml | $(VENV)/.demo
+	$(PIP) "$(TORCH)" --group bench
+	$(PIP) --no-deps nvidia-modelopt==0.47.0
+	touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/weave demo
 
@@ -43,5 +53,13 @@ check: $(VENV)/.lint $(VENV)/.test $(VENV)/.demo
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Warnings are errors, and a name of weave's that is referred to must be there. Needs no network.
+docs: $(VENV)/.docs $(VENV)/.demo
+	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
+
+# Beside what others do, on this machine; a few minutes. Options:  make bench BENCH="--section engine --json bench.json"
+bench: $(VENV)/.bench $(VENV)/.demo
+	$(BIN)/python -m bench $(BENCH)
+
 clean:
-	rm -rf $(VENV) weave-demo
+	rm -rf $(VENV) weave-demo docs/_build

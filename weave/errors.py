@@ -1,6 +1,6 @@
 """Every exception that weave raises, in one place.
 
-Two families, as the seed's API has them: `KnotException` is raised while a graph is tied (`Needle.knot`,
+Two families: `KnotException` is raised while a graph is tied (`Needle.knot`,
 `StitchedModule(nodes)`), before anything ran; `StitchedModuleException` is raised by a run. Each message says what is
 wrong, where (node, port) and what to do; the same facts are attributes, so that a program need not parse the text.
 Beside the family, each derives from the built-in that somebody would catch who has never heard of weave.

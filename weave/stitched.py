@@ -179,7 +179,7 @@ class StitchedModule(nn.Module):
         Raises:
             OverridesException: names in the two dicts that the graph doesn't take, or that are missing.
             StitchedModuleException: what the graph wants could not be done (see `weave.errors`).
-            Whatever a node raises, with a note that names the node, what fed it and the run.
+            Exception: whatever a node raises, as it is, with a note that names the node, what fed it and the run.
         """
         if torch.compiler.is_dynamo_compiling():
             # Somebody compiles a module around this one. A graph of Python calls is nothing to trace; its targets may be
@@ -354,7 +354,7 @@ class StitchedModule(nn.Module):
 
     @property
     def plan(self) -> Plan:
-        """The graph as it runs: prints, compares, `to_dict()`, `to_mermaid()`."""
+        """The graph as it runs. It prints and compares, and has `to_dict()` and `to_mermaid()`."""
         return self._program.plan
 
     def describe(self) -> str:

@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def nodes(self) -> Mapping[Target, str]:
-        """Node ids by target. Put together when first asked for: only messages and pictures want it."""
+        """Node ids by target. Put together when first asked for, because only messages and pictures want it."""
         if not self._ids:
             fired = {unit.target: unit.node for unit in self.units if unit.target not in self.others}
             self._ids = {**fired, **self.others}
