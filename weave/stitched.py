@@ -34,6 +34,7 @@ from weave.graph.descriptors import IODescriptor, Node, StitchDescriptor, port_t
 from weave.graph.owned import owned_modules
 from weave.graph.plan import Plan, build, gather, node_ids, ports_in, ports_out
 from weave.graph.ports import nearest
+from weave.graph.render import counted
 from weave.graph.targets import ConstantTarget, Target
 from weave.passage.overrides import (
     PassageInputOverrides,
@@ -218,8 +219,12 @@ class StitchedModule(nn.Module):
             return self._run_inline(input_overrides, output_overrides, args, kwargs)
         if self._options.timeout is None:
             return await self._run_tasks(state, input_overrides, output_overrides, args, kwargs)
-        with anyio.fail_after(self._options.timeout):
+        with anyio.move_on_after(self._options.timeout):
             return await self._run_tasks(state, input_overrides, output_overrides, args, kwargs)
+        # Here only where the scope caught its own cancellation.
+        raise TimeoutError(
+            f"the run was not over within {self._options.timeout:g} s (RunOptions.timeout), and was stopped"
+        )
 
     async def _run_tasks(
         self,
@@ -367,7 +372,7 @@ class StitchedModule(nn.Module):
         takes = ", ".join(f"{kind} {name!r}" for kind, names in self._takes.items() for name in sorted(names, key=str))
         gives = ", ".join(f"{port.kind} {port.name!r}" for port in self._gives)
         return (
-            f"StitchedModule({len(nodes)} nodes, {len(self.plan.edges)} stitches: {shown}\n"
+            f"StitchedModule({counted(len(nodes), 'node')}, {counted(len(self.plan.edges), 'stitch', 'es')}: {shown}\n"
             f"  takes {takes or 'nothing'}\n"
             f"  gives {gives or 'nothing'}\n"
             ")"

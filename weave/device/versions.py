@@ -17,7 +17,10 @@ WITHOUT_TENSORS = frozenset({int, float, bool, str, bytes, complex, type(None), 
 
 
 class Mark:
-    """The tensors in a value and their versions. `since`: how many firings had ended; `waiting`: who still needs it."""
+    """The tensors in a value and their versions.
+
+    `since`: how many firings had ended; `waiting`: how many of its consumers have not.
+    """
 
     __slots__ = ("pairs", "since", "waiting")
 

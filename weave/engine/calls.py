@@ -1,6 +1,6 @@
 """A firing that is nothing but a call: what `Run.take`, `reduce` and `Run.put` do, without the objects between.
 
-For units whose executor says `function(target)` and whose reducers are all the default, which is most of a large graph.
+For units whose executor says `function(target)`, which is most of a large graph.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weave.device.versions import WITHOUT_TENSORS
-from weave.engine.run import EMPTY, Run
+from weave.engine.run import EMPTY, Run, reduce
 from weave.graph.args import InputArgs
 from weave.graph.plan import Unit
 
@@ -34,10 +34,14 @@ def plain_arguments(run: Run, ins: Sequence[int]) -> list[Any] | None:
 
 def gather(run: Run, unit: Unit) -> tuple[list[Any], dict[str, Any], Any]:
     """Empty a unit's slots into positional and keyword arguments; also the marks that others wait on."""
+    if any(edge.reducer is not None for edge in unit.entries):
+        taken, shared = run.take(unit, unit.entries)
+        call = reduce(unit.entries, taken, None, run.plan)
+        return list(call.args), dict(call.kwargs), shared
     values, marks = run.values, run.marks
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    shared: Any = None
+    shared = None
     for edge in unit.entries:
         slot, adapter, crosses, _, _, _ = edge
         value = values[slot]

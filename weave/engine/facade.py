@@ -38,12 +38,26 @@ def call(function: Callable[[], Awaitable[T]]) -> T:
     """
     if not _loop_runs():
         return anyio.run(function)
-    kept = portal()
+    return wait_for(portal(), function)
+
+
+def wait_for(kept: BlockingPortal, function: Callable[[], Awaitable[T]]) -> T:
+    """Wait for a call in the portal's loop. Whoever is interrupted while waiting has stopped it before it hears of that."""
+    ended = threading.Event()
 
     async def within() -> T:
-        return await function()
+        try:
+            return await function()
+        finally:
+            ended.set()
 
-    return kept.call(within)  # in a copy of this thread's context
+    future = kept.start_task_soon(within)  # in a copy of this thread's context
+    try:
+        return future.result()
+    except BaseException:
+        if not future.done() and future.cancel():
+            ended.wait()
+        raise
 
 
 def _loop_runs() -> bool:

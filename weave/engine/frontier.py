@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from weave.device.versions import Mark
 from weave.engine.program import THREAD, Program
 from weave.engine.run import Run
 
@@ -25,19 +26,19 @@ from weave.engine.run import Run
 class Frontier(Run):
     """One run on a plan: slots, counters and the units that are ready. Starts with the units that wait for nothing."""
 
-    __slots__ = ("_alone", "_consumers", "_lanes", "_left", "_lock", "_most", "_starting", "computing", "queues")
+    __slots__ = ("_alone", "_consumers", "_left", "_lock", "_most", "_starting", "computing", "lanes", "queues")
 
     def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], most: int = 1) -> None:
         super().__init__(program, args, kwargs)
         self._consumers = program.plan.consumers
-        self._lanes = program.lanes
+        self.lanes = program.ordered if most == 1 else program.lanes
         self._left = self.plan.in_degrees()
         self._lock = threading.Lock()
         self._alone = program.alone
         self.queues: tuple[list[int], list[int]] = ([], [])  # heaps; filled in ascending order, which is one
         for index, left in enumerate(self._left):
             if not left:
-                self.queues[self._lanes[index]].append(index)
+                self.queues[self.lanes[index]].append(index)
         self._most = most
         self.computing = 0  # threads that compute, or are about to
         self._starting = 0  # of these, the ones that have not taken a unit yet
@@ -74,7 +75,7 @@ class Frontier(Run):
             if consumer >= 0:
                 rest = left[consumer] = left[consumer] - 1
                 if not rest:
-                    if self._lanes[consumer] != lane:
+                    if self.lanes[consumer] != lane:
                         heappush(self.queues[1 - lane], consumer)
                     elif kept is None:
                         kept = consumer
@@ -83,11 +84,16 @@ class Frontier(Run):
                         kept = min(kept, consumer)
         return kept
 
+    def others_wait(self, marked: Mark) -> bool:
+        """As in any run, counted under the lock."""
+        with self._lock:
+            return super().others_wait(marked)
+
     def queue(self, units: Iterable[int]) -> None:
         """Let ready units wait for whoever comes."""
         with self._lock:
             for index in units:
-                heappush(self.queues[self._lanes[index]], index)
+                heappush(self.queues[self.lanes[index]], index)
 
     def next(self, lane: int) -> int | None:
         """Take the ready unit with the smallest topological index off a lane; `None` where none is ready."""

@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What drivers run. By unit: its binding; what to call, where a firing is a call with all reducers the default; its lane.
+    """What drivers run. By unit: its binding; what to call, where a firing is nothing but a call; its lane.
 
     `steps` is a faster form of the easy units, made by the first run: of a plan that only is drawn, nobody needs it.
     `awaits`: some unit can't be fired without a loop. `alone`: no other thread than the loop's takes any part in a run.
@@ -54,7 +54,8 @@ class Program(NamedTuple):
     bindings: tuple[Binding, ...]
     calls: tuple[Callable[..., Any] | None, ...]
     lanes: bytes
-    adapting: bytes  # whether an entry or an exit has an adapter
+    ordered: bytes  # lanes where one worker is to compute everything, in a synchronous call's order
+    adapting: bytes  # whether an entry or an exit has an adapter, or a call's arguments a reducer
     easy: bytes  # whether it is a call between plain stitches: from outputs, no adapter, no reducer
     awaits: bool
     alone: bool
@@ -87,7 +88,7 @@ def bind(
     """Bind a plan to its executors. Target types check their ports here and raise a `KnotException`."""
     bindings: list[Binding] = []
     calls: list[Callable[..., Any] | None] = []
-    lanes, adapting, easy = bytearray(), bytearray(), bytearray()
+    lanes, ordered, adapting, easy = bytearray(), bytearray(), bytearray(), bytearray()
     awaits = False
     kinds: dict[type, _Kind] = {}
     for unit in plan.units:
@@ -103,14 +104,16 @@ def bind(
                 adapts = True
             if reducer is not None:
                 plain = False
+        reduces = not plain and kind.function is not None
         if not plan.plain:
             adapts = adapts or any(way.adapter is not None for way in exits)
         lane = "await" if kind.fires_async else "thread" if kind.lane_of is None else kind.lane_of(target)
         lanes.append(THREAD if lane == "thread" else LOOP)
+        ordered.append(LOOP if lane == "await" else THREAD)
         awaits = awaits or lane == "await"
-        adapting.append(adapts)
-        easy.append(crosses_only and not adapts)
-        if kind.function is not None and plain:
+        adapting.append(adapts or reduces)
+        easy.append(crosses_only and not adapts and not reduces)
+        if kind.function is not None:
             bindings.append(kind.shared)
             calls.append(kind.function(target))
             continue
@@ -122,7 +125,20 @@ def bind(
         bindings.append(Binding(kind.shared.executor, prepared, outputs))
         calls.append(None)
     alone = THREAD not in lanes and not any(adapting) and None not in calls
-    return Program(plan, tuple(bindings), tuple(calls), bytes(lanes), bytes(adapting), bytes(easy), awaits, alone, [])
+    if THREAD not in lanes:
+        ordered = lanes  # the loop is the one worker
+    return Program(
+        plan,
+        tuple(bindings),
+        tuple(calls),
+        bytes(lanes),
+        bytes(ordered),
+        bytes(adapting),
+        bytes(easy),
+        awaits,
+        alone,
+        [],
+    )
 
 
 class _Kind(NamedTuple):

@@ -134,8 +134,7 @@ class Run:
             return shared
         if marked.changed():
             raise self.changed(edge.slot, marked)
-        marked.waiting -= 1
-        if marked.waiting:
+        if marked.waiting > 1:
             shared = shared or []
             shared.append((edge, marked))
         return shared
@@ -143,12 +142,17 @@ class Run:
     def check(self, unit: Unit, shared: Iterable[tuple[Edge, Mark]] | None) -> None:
         """A unit has fired: what it shares with others and what it gave must be as they were delivered."""
         for edge, marked in shared or ():
-            if marked.waiting and marked.changed():
+            if self.others_wait(marked) and marked.changed():
                 raise self.changed(edge.slot, marked, by=unit.node)
         for way in unit.exits:
             given = self.marks[way.slots[0]]
             if given is not None and given.changed():
                 raise self.changed(way.slots[0], given, by=unit.node)
+
+    def others_wait(self, marked: Mark) -> bool:
+        """A consumer of a marked value has ended; whether another has not, perhaps because it is computing just now."""
+        marked.waiting -= 1
+        return marked.waiting > 0
 
     def changed(self, slot: int, marked: Mark | None, by: str = "") -> ChangedInPlaceException:
         """The error for a value that is no longer what was delivered."""

@@ -160,7 +160,7 @@ class Stream:
     def __next__(self) -> Any:
         if self._sync is None:
             raise StitchedModuleException("enter a stream before iterating over it: `with stitched.stream(...) as s`")
-        result = self._portal.call(anext, self, _END)
+        result = facade.wait_for(self._portal, lambda: anext(self, _END))
         if result is _END:
             raise StopIteration
         return result

@@ -61,7 +61,7 @@ class Crew:
         self.stopping = False
         self.failures: list[BaseException] = []
         self._calls = frontier.program.calls
-        self._lanes = frontier.program.lanes
+        self._lanes = frontier.lanes
         self._bindings = frontier.program.bindings
         self._prefers_own = most > 1
         self._most = most
@@ -163,12 +163,12 @@ class Crew:
 
     def _failed(self, error: BaseException, unit: Unit) -> None:
         if isinstance(error, self._cancelled | StopIteration):
-            what = "cancelled itself" if isinstance(error, self._cancelled) else "raised StopIteration"
+            said = f"{type(error).__name__}({', '.join(map(repr, error.args))})"
+            why = "no coroutine can raise that" if isinstance(error, StopIteration) else "nobody had cancelled it"
             cause, error = (
                 error,
                 StitchedModuleException(
-                    f"{unit.node!r} {what}: {type(error).__name__}: {error}. Nobody had cancelled it, and no coroutine can "
-                    "raise this; let the function raise another exception"
+                    f"{unit.node!r} raised {said}, and {why}; let the function raise another exception"
                 ),
             )
             error.__cause__ = cause

@@ -23,6 +23,11 @@ def callable_name(function: Callable[..., Any] | str | None) -> str:
     return str(name).split("<locals>.")[-1]
 
 
+def counted(number: int, one: str, plural: str = "s") -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {one}{'' if number == 1 else plural}"
+
+
 def what(target: Target) -> str:
     """One word or two on what a target is."""
     if isinstance(target, ModuleTarget):
@@ -57,7 +62,7 @@ def _lines(plan: Plan, entries: Iterable[Edge]) -> Iterable[str]:
 
 def plan_text(plan: Plan, most: int = 200) -> str:
     """The units in the order in which one thread fires them, each with what feeds it. At most `most` units in full."""
-    lines = [f"{len(plan.units)} units, {len(plan.edges)} stitches"]
+    lines = [f"{counted(len(plan.units), 'unit')}, {counted(len(plan.edges), 'stitch', 'es')}"]
     for unit in plan.units[:most]:
         lines.append(f"  {unit.node}: {what(unit.target)}")
         lines.extend(_lines(plan, unit.entries))

@@ -204,8 +204,9 @@ def _check_contradictions(
                 continue
             if all(any(paths[a] is station.module for a in ancestors(n)) for n in names[key]):
                 said = _any_port(inner, node)
+                where = repr(station.name) if station.name else "the module itself"
                 raise ContradictionException(
-                    f"{said} is inside {station.name!r}, which never runs, because {skipper} overrides its output at every "
+                    f"{said} is inside {where}, which never runs, because {skipper} overrides its output at every "
                     f"call. Drop one, or {remedy}.",
                     node=node,
                     port=said,

@@ -72,7 +72,9 @@ class Sequencer:
                 raise AssertionError(f"step {step!r} can't come: step {self._broken!r} raised")
             if not came:
                 over = list(self.steps[: self._left])
-                raise AssertionError(f"step {step!r} waited {self.limit:g} s for {self.steps[self._left]!r}; over: {over}")
+                raise AssertionError(
+                    f"step {step!r} waited {self.limit:g} s for {self.steps[self._left]!r}; over: {over}"
+                )
             if step in self._entered:
                 raise AssertionError(f"step {step!r} was taken twice")
             self._entered.add(step)

@@ -1,0 +1,120 @@
+"""Rules of the tasks driver that hold whatever the graph: who may change a tensor, what stays off the loop, who is in order."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import pytest
+import torch
+
+from weave import ChangedInPlaceException, ExternalTarget, FunctionTarget, InputReducer, Needle, RunOptions
+from weave.testing import Gate, Sequencer
+
+EXT = ExternalTarget()
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("last", ["reads", "writes"])
+async def test_a_change_while_another_consumer_computes_with_the_tensor(last: str) -> None:
+    order = Sequencer("reading", "written", "first over", "second over")
+
+    def reads(x: torch.Tensor) -> float:
+        order.reach("reading")
+        with order("first over" if last == "writes" else "second over"):
+            return float(x.sum())
+
+    def writes(x: torch.Tensor) -> None:
+        with order("written"):
+            x.add_(1)
+        order.reach("first over" if last == "reads" else "second over")
+
+    r, w, x = FunctionTarget("reads", reads), FunctionTarget("writes", writes), EXT.input("x")
+    needle = Needle().stitch(x, r.input()).stitch(x, w.input()).stitch(r.output(), EXT.output("sum"))
+    with pytest.raises(ChangedInPlaceException, match="external"):
+        await needle.knot(options=RunOptions(max_workers=2)).run({"x": torch.zeros(2)}, {})
+
+
+async def test_the_last_consumer_may_change_what_nobody_else_needs() -> None:
+    def reads(x: torch.Tensor) -> float:
+        return float(x.sum())
+
+    def writes(x: torch.Tensor, after: float) -> float:
+        return float(x.add_(1).sum())
+
+    r, w, x = FunctionTarget("reads", reads), FunctionTarget("writes", writes), EXT.input("x")
+    needle = Needle().stitch(x, r.input()).stitch(x, w.input()).stitch(r.output(), w.input())
+    stitched = needle.stitch(w.output(), EXT.output("sum")).knot(options=RunOptions(max_workers=2))
+    # `writes` takes the tensor when `reads` has ended.
+    assert (await stitched.run({"x": torch.zeros(2)}, {}))["sum"] == 2
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_reducers_and_adapters_of_a_function_stay_off_the_loop(asynchronous: bool) -> None:
+    threads: dict[str, int] = {}
+
+    def reduce(acc: Any, value: Any, original: Any, index: int, values: Any) -> Any:
+        threads["reducer"] = threading.get_ident()
+        return acc + value
+
+    def adapt(value: Any) -> Any:
+        threads["adapter"] = threading.get_ident()
+        return value
+
+    async def waits(*x: int) -> int:
+        return sum(x)
+
+    f = FunctionTarget("f", waits if asynchronous else lambda *x: sum(x))
+    a, b = f.input(reducer=InputReducer(reduce)), f.input(adapter=adapt, reducer=InputReducer(reduce))
+    needle = Needle().stitch(EXT.input("x"), a).stitch(EXT.input("x"), b).stitch(f.output(), EXT.output("y"))
+    assert (await needle.knot().run({"x": 2}, {}))["y"] == 4
+    assert threading.get_ident() not in threads.values()
+    assert set(threads) == {"reducer", "adapter"}
+
+
+async def test_one_worker_keeps_functions_declared_cheap_in_order() -> None:
+    called: list[str] = []
+
+    def named(name: str) -> FunctionTarget:
+        return FunctionTarget(name, lambda *x: called.append(name), inline=name in "bd")
+
+    needle = Needle()
+    for name in "abcde":
+        needle.stitch(EXT.input("x"), named(name).input())
+    stitched = needle.knot(options=RunOptions(max_workers=1))
+    for _ in range(20):
+        called.clear()
+        await stitched.run({"x": 1}, {})
+        assert called == list("abcde")
+
+
+async def test_functions_declared_cheap_run_on_the_loop() -> None:
+    threads: list[int] = []
+    f = FunctionTarget("f", lambda x: threads.append(threading.get_ident()), inline=True)
+    needle = Needle().stitch(EXT.input("x"), f.input())
+    for most in (1, 2):
+        await needle.knot(options=RunOptions(max_workers=most)).run({"x": 1}, {})
+    assert threads == [threading.get_ident()] * 2
+
+
+async def test_a_time_limit_says_which() -> None:
+    gate = Gate()
+    needle = Needle().stitch(EXT.input("x"), gate.input())
+    with pytest.raises(TimeoutError, match=r"not over within 0\.01 s \(RunOptions\.timeout\)"):
+        await needle.knot(options=RunOptions(timeout=0.01)).run({"x": 1}, {})
+    with pytest.raises(TimeoutError, match="not over within 0 s"):
+        await needle.knot(options=RunOptions(timeout=0)).run({"x": 1}, {})
+
+
+async def test_a_limit_around_a_run_is_the_callers_own() -> None:
+    gate = Gate()
+    needle = Needle().stitch(EXT.input("x"), gate.input())
+    with pytest.raises(TimeoutError) as caught, anyio.fail_after(0.01):
+        await needle.knot(options=RunOptions(timeout=60)).run({"x": 1}, {})
+    assert "RunOptions" not in str(caught.value)
