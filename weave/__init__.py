@@ -8,7 +8,7 @@ Layout, from the ground up (imports go one way, import-linter says so):
     device/     torch's own state: tensors' versions, thread-local modes
     passage/    one forward of one module, with captures and overrides inside it
     engine/     when things run: a run's state, the inline and the tasks driver, streams, the synchronous facade
-    plugins/    the registry of target types, reducers and adapters
+    plugins/    finding plugins, and the registry of what they provide
     builtin/    weave's own, through the same hooks as anybody's
     stitched    StitchedModule, an nn.Module
     needle      Needle: stitch and knot

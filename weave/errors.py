@@ -158,3 +158,7 @@ class PluginException(_Report, LookupError):
 
     name: str = ""
     nearest: Sequence[str] = ()
+
+
+class PluginWarning(UserWarning):
+    """An installed plugin could not be loaded, or has a function that looks like a hook and is none. Given once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from torch import nn
@@ -10,6 +10,7 @@ from torch import nn
 from weave.engine.options import RunOptions
 from weave.graph.descriptors import InputDescriptor, IODescriptor, Node, OutputDescriptor, StitchDescriptor
 from weave.graph.targets import Target
+from weave.plugins.plugin_set import PluginSet
 from weave.stitched import StitchedModule, always_false_predicate
 
 
@@ -67,6 +68,7 @@ class Needle:
         ignore_extra_overrides: bool = False,
         *,
         options: RunOptions = RunOptions(),
+        plugins: PluginSet | Iterable[Any] | None = None,
     ) -> StitchedModule:
         """Check the graph and make it an `nn.Module` that runs it.
 
@@ -76,6 +78,7 @@ class Needle:
             early_exit: leave a module's forward as soon as everything the graph wants of it was captured.
             ignore_extra_overrides: let a call bring override names that the graph has no port for.
             options: how `run` runs it; `stitched.with_options(...)` changes them later.
+            plugins: a `weave.plugins.PluginSet`, or plugin objects, beside the built-in ones. `None`: what is installed.
 
         Raises:
             KnotException: the graph can't be tied; the message says why and what to do.
@@ -87,6 +90,7 @@ class Needle:
             early_exit,
             ignore_extra_overrides,
             options=options,
+            plugins=plugins,
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import anyio
@@ -15,25 +15,26 @@ import torch
 from torch import nn
 from torch._compile import _disable_dynamo  # torch.compiler.disable, without importing dynamo until it is called
 
-from weave.builtin import builtin_registry
+from weave.builtin import registry_of
 from weave.device.state import TorchState
-from weave.device.versions import Mark, mark
 from weave.engine import facade
+from weave.engine.boundary import Boundary, near_text
 from weave.engine.frontier import Frontier
 from weave.engine.inline import drive
 from weave.engine.options import RunOptions
 from weave.engine.program import Program, bind
-from weave.engine.run import Run, reduce
+from weave.engine.resources import aopen_resources, open_resources
+from weave.engine.run import Run
 from weave.engine.stream import Source, Stream
 from weave.engine.tasks import Crew
+from weave.engine.watch import Watch, watched, watching
 from weave.errors import KnotException, OverridesException, PluginException, StitchedModuleException
 from weave.graph.adapters import EachCall
 from weave.graph.args import InputArgs
 from weave.graph.check import check_form
 from weave.graph.descriptors import IODescriptor, Node, StitchDescriptor, port_text
 from weave.graph.owned import owned_modules
-from weave.graph.plan import Plan, build, gather, node_ids, ports_in, ports_out
-from weave.graph.ports import nearest
+from weave.graph.plan import Plan, build, gather, node_ids
 from weave.graph.render import counted
 from weave.graph.targets import ConstantTarget, Target
 from weave.passage.overrides import (
@@ -42,6 +43,7 @@ from weave.passage.overrides import (
     input_overrides_of,
     output_overrides_of,
 )
+from weave.plugins.plugin_set import PluginSet
 from weave.plugins.registry import Registry
 
 
@@ -73,7 +75,7 @@ class StitchedModuleOutput:
         if name in self.captured_inputs:
             return self.captured_inputs[name]
         names = [*self.captured_outputs, *self.captured_inputs]
-        raise OverridesException(f"nothing was captured as {name!r}; {_near_text(name, names)}")
+        raise OverridesException(f"nothing was captured as {name!r}; {near_text(name, names)}")
 
     def __contains__(self, name: object) -> bool:
         """Whether something was captured under that name."""
@@ -97,9 +99,11 @@ class StitchedModule(nn.Module):
         ignore_extra_overrides: bool = False,
         *,
         options: RunOptions = RunOptions(),
+        plugins: PluginSet | Iterable[Any] | None = None,
     ) -> None:
         super().__init__()
         self._options = options
+        self._plugins = plugins if plugins is None or isinstance(plugins, PluginSet) else PluginSet(*plugins)
         ending = gather(nodes)
         self._targets = tuple(ending)
         self._predicate = capture_cache_outputs_predicate
@@ -115,7 +119,7 @@ class StitchedModule(nn.Module):
     # --- tying ---
 
     def _tie(self, ending: Mapping[Target, Sequence[StitchDescriptor]]) -> Mapping[Target, str]:
-        registry = builtin_registry()
+        self._registry = registry = registry_of(PluginSet.installed() if self._plugins is None else self._plugins)
         ids = node_ids(ending)
         check_form(ending, ids, registry.target_type)
 
@@ -124,19 +128,18 @@ class StitchedModule(nn.Module):
 
         plan = build(ending, ids, resolve)
         predicate = None if self._predicate is always_false_predicate else self._predicate
+        self._watched: Program | None = None  # what an observed run is driven with, once there was one
         self._program: Program = bind(
             plan,
             registry.target_type,
             early_exit=self._early_exit,
             cache_predicate=predicate,
         )
-        self._asks = ports_out(plan.given)
-        self._takes = {kind: frozenset(p.name for p in self._asks if p.kind == kind) for kind in ("input", "output")}
-        self._gives = ports_in(plan.taken)
+        self._boundary = Boundary.of(plan)
         return ids
 
     def _register(self, ids: Mapping[Target, str]) -> None:
-        registry = builtin_registry()
+        registry = self._registry
         owns: dict[type, Any] = {}
 
         def owned(target: Target) -> Any:
@@ -193,11 +196,20 @@ class StitchedModule(nn.Module):
     def _run_inline(
         self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], args: Any, kwargs: Any
     ) -> StitchedModuleOutput:
-        self._check_overrides(input_overrides, output_overrides)
+        self._boundary.check(input_overrides, output_overrides, ignore_extra=self._ignore_extra)
         run = Run(self._program, args, kwargs)
-        self._give(run, input_overrides, output_overrides)
+        if not self._registry.observers and not self._options.observers:
+            return self._drive(run, input_overrides, output_overrides)
+        watch = Watch(run, "inline", self._observers())
+        if watch.any:
+            run.program = self._watched_program()
+        with watch.around():
+            return self._drive(run, input_overrides, output_overrides)
+
+    def _drive(self, run: Run, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> StitchedModuleOutput:
+        self._boundary.give(run, inputs, outputs)
         drive(run, self._resources)
-        return self._collect(run)
+        return StitchedModuleOutput(*self._boundary.collect(run))
 
     async def run(
         self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], *args: Any, **kwargs: Any
@@ -208,7 +220,7 @@ class StitchedModule(nn.Module):
         Raises as a synchronous call does; `TimeoutError` after `RunOptions.timeout`; an `ExceptionGroup` where several
         nodes failed independently.
         """
-        self._check_overrides(input_overrides, output_overrides)
+        self._boundary.check(input_overrides, output_overrides, ignore_extra=self._ignore_extra)
         state = TorchState()
         if state.foreign:
             if self._program.awaits:
@@ -217,33 +229,48 @@ class StitchedModule(nn.Module):
                     "the graph has async nodes, so it can't run in this thread alone: turn the modes off around the run"
                 )
             return self._run_inline(input_overrides, output_overrides, args, kwargs)
-        if self._options.timeout is None:
-            return await self._run_tasks(state, input_overrides, output_overrides, args, kwargs)
-        with anyio.move_on_after(self._options.timeout):
-            return await self._run_tasks(state, input_overrides, output_overrides, args, kwargs)
-        # Here only where the scope caught its own cancellation.
-        raise TimeoutError(
-            f"the run was not over within {self._options.timeout:g} s (RunOptions.timeout), and was stopped"
-        )
+        run = Frontier(self._program, args, kwargs, self._options.workers)
+        if not self._registry.observers and not self._options.observers:
+            return await self._run_tasks(run, state, input_overrides, output_overrides)
+        watch = Watch(run, "tasks", self._observers())
+        if watch.any:
+            run.program = self._watched_program()
+        with watch.around():
+            return await self._run_tasks(run, state, input_overrides, output_overrides)
 
     async def _run_tasks(
-        self,
-        state: TorchState,
-        input_overrides: dict[str, Any],
-        output_overrides: dict[str, Any],
-        args: Any,
-        kwargs: Any,
+        self, run: Frontier, state: TorchState, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> StitchedModuleOutput:
-        run = Frontier(self._program, args, kwargs, self._options.workers)
+        limit = self._options.timeout
+        if limit is None:
+            return await self._work(run, state, inputs, outputs)
+        with anyio.move_on_after(limit):
+            return await self._work(run, state, inputs, outputs)
+        # Here only where the scope caught its own cancellation.
+        raise TimeoutError(f"the run was not over within {limit:g} s (RunOptions.timeout), and was stopped")
+
+    async def _work(
+        self, run: Frontier, state: TorchState, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+    ) -> StitchedModuleOutput:
+        boundary = self._boundary
         crew = Crew(run, state, self._options.workers, self._resources)
         if any(way.adapter is not None for way in run.plan.given):
-            run.queue(await crew.hop(self._give, run, input_overrides, output_overrides))
+            run.queue(await crew.hop(boundary.give, run, inputs, outputs))
         else:
-            run.queue(self._give(run, input_overrides, output_overrides))
+            run.queue(boundary.give(run, inputs, outputs))
         await crew.work()
         if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
-            return await crew.hop(self._collect, run)
-        return self._collect(run)
+            return StitchedModuleOutput(*await crew.hop(boundary.collect, run))
+        return StitchedModuleOutput(*boundary.collect(run))
+
+    def _observers(self) -> list[tuple[str, Any]]:
+        given = [(f"RunOptions ({type(observer).__name__})", observer) for observer in self._options.observers]
+        return [*self._registry.observers, *given]
+
+    def _watched_program(self) -> Program:
+        if self._watched is None:
+            self._watched = watched(self._program, watching.get)
+        return self._watched
 
     def stream(self, source: Source, in_flight: int = 4) -> Stream:
         """Runs over a source of inputs, at most `in_flight` under way, results in order.
@@ -260,80 +287,11 @@ class StitchedModule(nn.Module):
         view.__dict__["_options"] = dataclasses.replace(self._options, **changes)
         return view
 
-    def _give(self, run: Run, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[int]:
-        """Hand the caller's values to the graph; returns the units that became ready, where somebody counts."""
-        became: list[int] = []
-        for port in self._asks:
-            named = inputs[port.name] if port.kind == "input" else outputs[port.name]
-            became += run.put_all(port.exits, InputArgs.from_value(named) if port.kind == "input" else named)
-        return became
-
-    def _collect(self, run: Run) -> StitchedModuleOutput:
-        out = StitchedModuleOutput({}, {})
-        given: list[tuple[int, Mark | None]] = []
-        for port in self._gives:
-            values, _ = run.take(None, port.edges)
-            value = reduce(port.edges, values, None, run.plan)
-            (out.captured_inputs if port.kind == "input" else out.captured_outputs)[port.name] = value
-            given.append((port.edges[0].slot, mark(value)))
-        # Adapters and reducers at the boundary are the last to run; one may have changed what another port has given.
-        for slot, marked in given:
-            if marked is not None and marked.changed():
-                raise run.changed(slot, marked, by="external")
-        return out
-
-    def _check_overrides(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        given: dict[str, Mapping[str, Any]] = {"input": inputs, "output": outputs}
-        missing: list[str] = []
-        extra: list[str] = []
-        for kind, dictionary in given.items():
-            if not isinstance(dictionary, Mapping):
-                raise TypeError(
-                    "a StitchedModule is called with two dicts first: stitched(input_overrides, output_overrides, *args, "
-                    f"**kwargs); {kind}_overrides is a {type(dictionary).__name__}"
-                )
-            takes = self._takes[kind]
-            if dictionary.keys() == takes:
-                continue
-            missing += [f"{kind} {name!r}" for name in sorted(takes - dictionary.keys(), key=str)]
-            if not self._ignore_extra:
-                for name in dictionary:
-                    if name not in takes:
-                        extra.append(f"{kind} {name!r} ({self._hint(kind, name)})")
-        if missing or extra:
-            expected = [f"{kind} {name!r}" for kind, takes in self._takes.items() for name in sorted(takes, key=str)]
-            said = [f"missing: {', '.join(missing)}"] if missing else []
-            said += [f"not taken by the graph: {', '.join(extra)}"] if extra else []
-            raise OverridesException(
-                f"wrong names in the overrides; {'; '.join(said)}. It takes {', '.join(expected) or 'none at all'}. "
-                "The first dict is for ExternalTarget().input(...), the second for ExternalTarget().output(...)"
-                + ("; knot(ignore_extra_overrides=True) lets extra ones pass" if extra else ""),
-                missing=tuple(missing),
-                extra=tuple(extra),
-                expected=tuple(expected),
-            )
-
-    def _hint(self, kind: str, name: str) -> str:
-        other = "output" if kind == "input" else "input"
-        if name in self._takes[other]:
-            return f"it belongs in {other}_overrides"
-        return _near_text(name, sorted(self._takes[kind], key=str))
-
     def __enter__(self) -> Self:
         """Open what target types need opened; their nodes find it in `firing.resources`."""
-        if self._entered:
-            self._entered += 1
-            return self
-        registry = builtin_registry()
-        with contextlib.ExitStack() as stack:
-            resources: dict[Target, Any] = {}
-            for target in self._targets:
-                make = registry.target_type(target).resources
-                if make is not None:
-                    context: Any = make(target)
-                    resources[target] = stack.enter_context(context)
-            self._stack = stack.pop_all()
-        self._resources, self._entered = resources, 1
+        if not self._entered:
+            self._resources, self._stack = open_resources(self._targets, self._registry.target_type)
+        self._entered += 1
         return self
 
     def __exit__(self, *raised: Any) -> bool | None:
@@ -341,18 +299,36 @@ class StitchedModule(nn.Module):
         if self._entered:
             return None
         self._resources = None
+        if isinstance(self._stack, contextlib.AsyncExitStack):
+            raise StitchedModuleException("the outermost `async with stitched:` must be the last that is left")
+        return self._stack.__exit__(*raised)
+
+    async def __aenter__(self) -> Self:
+        """`with` for resources that are opened asynchronously; it opens the others too, in this task."""
+        if not self._entered:
+            self._resources, self._stack = await aopen_resources(self._targets, self._registry.target_type)
+        self._entered += 1
+        return self
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        self._entered -= 1
+        if self._entered:
+            return None
+        self._resources = None
+        if isinstance(self._stack, contextlib.AsyncExitStack):
+            return await self._stack.__aexit__(*raised)
         return self._stack.__exit__(*raised)
 
     # --- what the seed's API also offers ---
 
     def create_input_overrides(self, values_to_node: dict[IODescriptor, Any]) -> PassageInputOverrides:
         """Values for input ports of one node, reduced, by port name (a function of the original where reducers look)."""
-        registry, ids = builtin_registry(), self.plan.nodes
+        registry, ids = self._registry, self.plan.nodes
         return input_overrides_of(values_to_node, lambda port: _resolve(registry, port, ids))
 
     def create_output_overrides(self, values_to_node: dict[IODescriptor, Any]) -> PassageOutputOverrides:
         """Values for output ports of one node, reduced, by port name (a function of the original where one requires it)."""
-        registry, ids = builtin_registry(), self.plan.nodes
+        registry, ids = self._registry, self.plan.nodes
         return output_overrides_of(values_to_node, lambda port: _resolve(registry, port, ids))
 
     # --- being an nn.Module ---
@@ -369,8 +345,10 @@ class StitchedModule(nn.Module):
     def __repr__(self) -> str:
         nodes = list(dict.fromkeys(unit.node for unit in self.plan.units))
         shown = ", ".join(nodes[:6]) + (f", and {len(nodes) - 6} more" if len(nodes) > 6 else "")
-        takes = ", ".join(f"{kind} {name!r}" for kind, names in self._takes.items() for name in sorted(names, key=str))
-        gives = ", ".join(f"{port.kind} {port.name!r}" for port in self._gives)
+        takes = ", ".join(
+            f"{kind} {name!r}" for kind, names in self._boundary.takes.items() for name in sorted(names, key=str)
+        )
+        gives = ", ".join(f"{port.kind} {port.name!r}" for port in self._boundary.gives)
         return (
             f"StitchedModule({counted(len(nodes), 'node')}, {counted(len(self.plan.edges), 'stitch', 'es')}: {shown}\n"
             f"  takes {takes or 'nothing'}\n"
@@ -382,7 +360,7 @@ class StitchedModule(nn.Module):
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         # The plan is made anew from the stitches, which pickle and copy with the modules that they are about.
         state["_stitches"] = [edge.stitch for edge in self.plan.edges]
-        for key in ("_program", "_asks", "_takes", "_gives", "_stack"):
+        for key in ("_program", "_watched", "_boundary", "_registry", "_stack"):
             state.pop(key, None)
         state["_resources"], state["_entered"] = None, 0
         return state
@@ -436,10 +414,3 @@ def _looked_up(
         definition = registry.reducer(reducer, port.kind)
         return adapter, definition.fn, definition.requires_original_output
     return adapter, reducer.reducer_fn, getattr(reducer, "requires_original_output", False)  # type: ignore[union-attr]
-
-
-def _near_text(name: str, names: list[str]) -> str:
-    near = nearest(str(name), names)
-    if near:
-        return f"did you mean {' or '.join(map(repr, near))}?"
-    return f"there are {', '.join(map(repr, names))}" if names else "there are none"

@@ -177,8 +177,8 @@ def test_two_plugins_that_claim_one_name_are_both_named_when_it_is_used() -> Non
         with pytest.raises(PluginException, match="claimed by several plugins") as raised:
             look_up()
         said = str(raised.value)
-        assert "disable all but one" in said
-        owners = said.split("plugins: ")[1].split(";")[0].split(", ")
+        assert "Leave out all but one" in said
+        owners = said.split("plugins: ")[1].split(".")[0].split(", ")
         assert len(set(owners)) == 2
     assert registry.adapter("half", "input").name == "half", "what is not disputed works"
 

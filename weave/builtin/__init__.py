@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import functools
 
+import weave
 from weave.builtin import adapters, reducers, targets
+from weave.plugins.loader import PluginRecord, examine
+from weave.plugins.plugin_set import PluginSet
 from weave.plugins.registry import Registry
 
 PLUGINS = (targets, reducers, adapters)
 
 
 @functools.cache
+def builtin_records() -> tuple[PluginRecord, ...]:
+    """A record for each of weave's own plugins."""
+    return tuple(
+        examine(plugin, plugin.__name__, builtin=True, distribution="weave-dataflow", version=weave.__version__)
+        for plugin in PLUGINS
+    )
+
+
+@functools.cache
 def builtin_registry() -> Registry:
     """A registry of what comes with weave."""
-    return Registry(PLUGINS)
+    return registry_of(PluginSet())
+
+
+@functools.lru_cache(maxsize=64)  # knots are tied by the thousand, mostly with one set
+def registry_of(plugins: PluginSet) -> Registry:
+    """A registry of what comes with weave, and of a set of plugins."""
+    return Registry([*builtin_records(), *plugins.records])

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from weave.spi.events import Observer
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
@@ -19,14 +21,17 @@ class RunOptions:
             synchronous call, hence with the same random numbers.
         timeout: seconds for one `run`; then it is cancelled and raises `TimeoutError`. `None`: no limit. A synchronous
             call of a synchronous graph can't be interrupted and has none.
+        observers: hear of every run's events, beside those that plugins bring.
     """
 
     max_workers: int | None = None
     timeout: float | None = None
+    observers: tuple[Observer, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_workers is not None and self.max_workers < 1:
             raise ValueError(f"max_workers={self.max_workers}: at least one must compute; None takes one for each core")
+        object.__setattr__(self, "observers", tuple(self.observers))
         if self.timeout is not None and self.timeout < 0:
             raise ValueError(f"timeout={self.timeout}: seconds from 0 on, or None for no limit")
 

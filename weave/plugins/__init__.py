@@ -1,7 +1,27 @@
-"""Plugins: what is registered, and the lookup of target types, reducers and adapters."""
+"""What a plugin is written with, and which plugins a knot sees.
 
+A plugin is a module (or object) with functions marked `@hookimpl`, named in the entry-point group `weave.plugins`. The
+hooks, with an example each, are the methods of `WeaveSpec`; they return the records below.
+"""
+
+from weave.plugins.loader import PluginRecord
+from weave.plugins.plugin_set import PluginSet
 from weave.plugins.registry import Registry
-from weave.spi.hooks import hookimpl
-from weave.spi.records import AdapterDef, ReducerDef, TargetType
+from weave.spi.events import Observer, RunInfo
+from weave.spi.hooks import WeaveSpec, hookimpl
+from weave.spi.records import AdapterDef, Command, ReducerDef, TargetType, TransportType
 
-__all__ = ["AdapterDef", "ReducerDef", "Registry", "TargetType", "hookimpl"]
+__all__ = [
+    "AdapterDef",
+    "Command",
+    "Observer",
+    "PluginRecord",
+    "PluginSet",
+    "ReducerDef",
+    "Registry",
+    "RunInfo",
+    "TargetType",
+    "TransportType",
+    "WeaveSpec",
+    "hookimpl",
+]

@@ -1,44 +1,55 @@
-"""The registry: target types by class, reducers and adapters by name, filled through the hooks.
-
-Each plugin's hook is called by itself: one that raises would otherwise abort pluggy's whole call.
-"""
+"""The registry: what a set of plugins provides, by class and by name."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
-
-import pluggy
 
 from weave.errors import PluginException
 from weave.graph.targets import Target
-from weave.spi.hooks import WeaveSpec
-from weave.spi.records import AdapterDef, ReducerDef, TargetType
+from weave.plugins.loader import PluginRecord, examine, name_of
+from weave.spi.records import AdapterDef, Command, ReducerDef, TargetType, TransportType
 
 _R = TypeVar("_R")
+_Claims = list[tuple[str, _R]]
 
 
 class Registry:
-    """What a set of plugins provides. Looked at while a knot is tied, never in a run."""
+    """Looked at while a knot is tied, never in a run, but for `observers`, which a run asks once.
+
+    Names and classes that two plugins claim are kept for both, and refused when somebody uses one: neither breaks those
+    who don't.
+    """
 
     def __init__(self, plugins: Iterable[Any]) -> None:
-        manager = pluggy.PluginManager("weave")
-        manager.add_hookspecs(WeaveSpec)
-        for plugin in plugins:
-            manager.register(plugin)
-        self._types: dict[type, list[tuple[str, TargetType]]] = {}
+        """From records, or from the plugins themselves."""
+        self.records = [p if isinstance(p, PluginRecord) else examine(p, name_of(p)) for p in plugins]
+        self.observers: list[
+            tuple[str, Callable[..., Any]]
+        ] = []  # implementations of weave_observer, with their owners
+        self._types: dict[type, _Claims[TargetType]] = {}
         self._found: dict[type, TargetType] = {}
-        self._reducers: dict[tuple[str, str], list[tuple[str, ReducerDef]]] = {}
-        self._adapters: dict[str, list[tuple[str, AdapterDef]]] = {}
-        for name, plugin in manager.list_name_plugin():
-            others = [p for _, p in manager.list_name_plugin() if p is not plugin]
-            for record in _call(manager, "weave_target_types", others):
-                self._types.setdefault(record.target, []).append((name, record))
-            for record in _call(manager, "weave_reducers", others):
-                self._reducers.setdefault((record.kind, record.name), []).append((name, record))
-            for record in _call(manager, "weave_adapters", others):
-                self._adapters.setdefault(record.name, []).append((name, record))
+        self._reducers: dict[tuple[str, str], _Claims[ReducerDef]] = {}
+        self._adapters: dict[str, _Claims[AdapterDef]] = {}
+        self._transports: dict[str, _Claims[TransportType]] = {}
+        self._commands: dict[str, _Claims[Command]] = {}
+        for record in self.records:
+            given = record.provides
+            for kind in given.get("weave_target_types", ()):
+                self._types.setdefault(kind.target, []).append((record.owner, kind))
+            for reducer in given.get("weave_reducers", ()):
+                self._reducers.setdefault((reducer.kind, reducer.name), []).append((record.owner, reducer))
+            for hook, table in (
+                ("weave_adapters", self._adapters),
+                ("weave_transports", self._transports),
+                ("weave_commands", self._commands),
+            ):
+                named: dict[str, _Claims[Any]] = table
+                for provided in given.get(hook, ()):
+                    named.setdefault(provided.name, []).append((record.owner, provided))
+            if record.observe is not None:
+                self.observers.append((record.owner, record.observe))
 
     def target_type(self, target: Target) -> TargetType:
         """The record for a target: that of its class, or of the nearest class it derives from."""
@@ -52,7 +63,7 @@ class Registry:
         known = ", ".join(sorted(cls.__name__ for cls in self._types))
         raise PluginException(
             f"no executor is registered for {type(target).__name__} targets (known: {known}); "
-            "a plugin's weave_target_types() must return a TargetType for it",
+            f"a plugin's weave_target_types() must return a TargetType for it{self._broken()}",
             name=type(target).__name__,
         )
 
@@ -60,33 +71,49 @@ class Registry:
         """The reducer of that name for that kind of port."""
         if (kind, name) in self._reducers:
             return _only(self._reducers[kind, name], f"the {kind} reducer {name!r}")
-        raise _unknown(f"{kind} reducer", name, [n for k, n in self._reducers if k == kind])
+        raise self._unknown(f"{kind} reducer", name, [n for k, n in self._reducers if k == kind])
 
     def adapter(self, name: str, kind: str) -> AdapterDef:
         """The adapter of that name, if it is for that kind of port."""
-        if name in self._adapters:
-            record = _only(self._adapters[name], f"the adapter {name!r}")
-            if record.kind in (None, kind):
-                return record
-            raise PluginException(f"the adapter {name!r} is for {record.kind} ports, not for {kind} ports", name=name)
-        raise _unknown("adapter", name, list(self._adapters))
+        record = self._named("adapter", name, self._adapters)
+        if record.kind in (None, kind):
+            return record
+        raise PluginException(f"the adapter {name!r} is for {record.kind} ports, not for {kind} ports", name=name)
+
+    def transport(self, scheme: str) -> TransportType:
+        """The transport of that scheme."""
+        return self._named("transport", scheme, self._transports)
+
+    def command(self, name: str) -> Command:
+        """The subcommand of that name."""
+        return self._named("command", name, self._commands)
+
+    @property
+    def commands(self) -> Sequence[Command]:
+        """The subcommands that one plugin alone claims."""
+        return [claims[0][1] for claims in self._commands.values() if len(claims) == 1]
+
+    def _named(self, what: str, name: str, table: Mapping[str, _Claims[_R]]) -> _R:
+        if name in table:
+            return _only(table[name], f"the {what} {name!r}")
+        raise self._unknown(what, name, table)
+
+    def _unknown(self, what: str, name: str, names: Iterable[str]) -> PluginException:
+        names = sorted(names)
+        near = difflib.get_close_matches(name, names, n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(names) or 'none'}"
+        return PluginException(f"no {what} is called {name!r}; {hint}{self._broken()}", name=name, nearest=tuple(near))
+
+    def _broken(self) -> str:
+        """Plugins that failed, for whoever misses a name: it may have been theirs."""
+        failed = [f"{record.owner}: {record.why}" for record in self.records if record.status == "failed"]
+        return f". Plugins that could not be loaded, and may bring it: {'; '.join(failed)}" if failed else ""
 
 
-def _call(manager: pluggy.PluginManager, hook: str, others: list[Any]) -> list[Any]:
-    results = manager.subset_hook_caller(hook, others)()
-    return [record for records in results for record in records]
-
-
-def _only(claims: list[tuple[str, _R]], what: str) -> _R:
+def _only(claims: _Claims[_R], what: str) -> _R:
     if len(claims) > 1:
         raise PluginException(
-            f"{what} is claimed by several plugins: {', '.join(owner for owner, _ in claims)}; disable all but one"
+            f"{what} is claimed by several plugins: {', '.join(owner for owner, _ in claims)}. Leave out all but one: "
+            "WEAVE_DISABLE_PLUGINS=NAME, or knot(plugins=PluginSet(...))"
         )
     return claims[0][1]
-
-
-def _unknown(what: str, name: str, names: Iterable[str]) -> PluginException:
-    names = sorted(names)
-    near = difflib.get_close_matches(name, names, n=3)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(names) or 'none'}"
-    return PluginException(f"no {what} is called {name!r}; {hint}", name=name, nearest=tuple(near))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from weave.graph.targets import Target
 from weave.spi.executor import Executor, Preparation
+
+
+def _no_arguments(parser: Any) -> None:
+    return None
 
 
 def _nothing(target: Any) -> Iterable[Any]:
@@ -28,8 +32,9 @@ class TargetType:
         prepare: called once a node while the knot is tied; checks ports (raise a `KnotException`) and returns what each
             firing finds in `firing.prepared`.
         owns: the `nn.Module`s and `Parameter`s of a target that the `StitchedModule` registers.
-        resources: makes a context manager for what a target needs opened (a connection, say); entered by
-            `with stitched`, its value is `firing.resources`.
+        resources: makes a context manager for what a target needs opened (a connection, say), given the target; entered
+            by `with stitched` or `async with stitched`, an asynchronous one by the latter only. Its value is
+            `firing.resources`.
     """
 
     name: str
@@ -39,7 +44,7 @@ class TargetType:
     destinations: Collection[str] = ("input",)
     prepare: Callable[[Preparation], Any] | None = None
     owns: Callable[[Any], Iterable[Any]] = _nothing
-    resources: Callable[[Any], AbstractContextManager[Any]] | None = None
+    resources: Callable[[Any], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +69,40 @@ class AdapterDef:
     fn: Callable[[Any], Any]
     kind: Literal["input", "output"] | None = None
     each_call: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransportType:
+    """A way between ranks.
+
+    Args:
+        scheme: its name, as in `RemoteTarget(1, transport="zmq")`.
+        connect: makes a link; what it is called with is fixed together with the first transport that runs.
+        capabilities: words for what it can do.
+    """
+
+    scheme: str
+    connect: Callable[..., Any]
+    capabilities: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The scheme, under the word that all records answer to."""
+        return self.scheme
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A subcommand of `weave`.
+
+    Args:
+        name: the word after `weave`.
+        about: a line for `weave --help`.
+        add_arguments: is given an `argparse.ArgumentParser`.
+        run: is given the parsed arguments, returns the exit status.
+    """
+
+    name: str
+    about: str
+    run: Callable[[Any], int]
+    add_arguments: Callable[[Any], None] = _no_arguments

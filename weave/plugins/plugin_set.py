@@ -1,0 +1,106 @@
+"""`PluginSet`: which plugins a knot sees."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import threading
+import types
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from weave.errors import PluginException, PluginWarning
+from weave.plugins.loader import PluginRecord, examine, installed, name_of
+
+_lock = threading.Lock()
+
+
+class PluginSet:
+    """Plugins beside the built-in ones, for `knot(plugins=...)`.
+
+    `PluginSet.installed()` is what the installed packages bring, and a knot's default; it is loaded at the first knot.
+    `PluginSet(plugin, ...)` takes modules or objects with hook implementations, for embedding and for tests;
+    `PluginSet()` is the built-ins alone. `+` adds two sets.
+
+    Raises:
+        PluginException: a plugin given by hand does not work. One that is installed is only warned of, unless
+            `WEAVE_PLUGINS_STRICT=1`.
+    """
+
+    def __init__(self, *plugins: Any) -> None:
+        records = tuple(examine(plugin, name_of(plugin)) for plugin in plugins)
+        for record in records:
+            if record.error is not None:
+                raise PluginException(
+                    f"the plugin {record.owner} does not work: {record.why}", name=record.name
+                ) from record.error
+        _warn(records)
+        self.records: tuple[PluginRecord, ...] = records
+
+    @classmethod
+    def of(cls, records: Iterable[PluginRecord]) -> PluginSet:
+        """A set of plugins that have been examined."""
+        made = cls()
+        made.records = tuple(records)
+        return made
+
+    @classmethod
+    def installed(cls) -> PluginSet:
+        """What the installed packages bring. Loaded once in a process; `PluginSet.forget()` has it loaded anew."""
+        with _lock:  # two first knots in two threads
+            return _installed()
+
+    @staticmethod
+    def forget() -> None:
+        """Look for installed packages again at the next knot."""
+        _installed.cache_clear()
+
+    @property
+    def failed(self) -> tuple[PluginRecord, ...]:
+        """The plugins that could not be loaded."""
+        return tuple(record for record in self.records if record.status == "failed")
+
+    def __add__(self, other: PluginSet) -> PluginSet:
+        known = {id(record.plugin) for record in self.records if record.plugin is not None}
+        return PluginSet.of([*self.records, *(r for r in other.records if id(r.plugin) not in known)])
+
+    def __repr__(self) -> str:
+        return f"PluginSet({', '.join(record.name for record in self.records)})"
+
+    def __reduce__(self) -> Any:
+        # Modules don't pickle; their names do.
+        plugins = [r.plugin for r in self.records if r.status == "loaded"]
+        return _restored, ([p.__name__ if isinstance(p, types.ModuleType) else p for p in plugins],)
+
+
+def _restored(plugins: list[Any]) -> PluginSet:
+    return PluginSet(*[importlib.import_module(p) if isinstance(p, str) else p for p in plugins])
+
+
+@functools.cache
+def _installed() -> PluginSet:
+    records = installed()
+    bad = [record for record in records if record.status == "failed"]
+    if bad and os.environ.get("WEAVE_PLUGINS_STRICT", "") not in ("", "0"):
+        said = "; ".join(f"{record.owner}: {record.why}" for record in bad)
+        raise PluginException(
+            f"{len(bad)} installed plugins could not be loaded, and WEAVE_PLUGINS_STRICT is set: {said}",
+            name=bad[0].name,
+        ) from bad[0].error
+    _warn(records)
+    return PluginSet.of(records)
+
+
+def _warn(records: Iterable[PluginRecord]) -> None:
+    """One warning for all that is wrong: it comes at somebody's first knot, who may have nothing to do with it."""
+    said = [f"{record.owner} could not be loaded ({record.why})" for record in records if record.status == "failed"]
+    said += [f"{record.owner}: {remark}" for record in records for remark in record.remarks]
+    if said:
+        warnings.warn(
+            f"weave's plugins: {'; '.join(said)}. `weave plugins check` shows more; "
+            "WEAVE_DISABLE_PLUGINS=NAME,... leaves plugins out",
+            PluginWarning,
+            stacklevel=2,
+        )
