@@ -187,7 +187,8 @@ class StitchedModule(nn.Module):
             # compiled each for itself.
             return _outside_dynamo(self, input_overrides, output_overrides, args, kwargs)
         if self._program.awaits:
-            return facade.call(lambda: self.run(input_overrides, output_overrides, *args, **kwargs))
+            state = TorchState()  # this thread's, which may not be the one that runs it
+            return facade.call(lambda: self._run(state, input_overrides, output_overrides, args, kwargs))
         return self._run_inline(input_overrides, output_overrides, args, kwargs)
 
     def _run_inline(
@@ -208,8 +209,18 @@ class StitchedModule(nn.Module):
         Raises as a synchronous call does; `TimeoutError` after `RunOptions.timeout`; an `ExceptionGroup` where several
         nodes failed independently.
         """
+        state = TorchState(threads=not self._program.alone)
+        return await self._run(state, input_overrides, output_overrides, args, kwargs)
+
+    async def _run(
+        self,
+        state: TorchState,
+        input_overrides: dict[str, Any],
+        output_overrides: dict[str, Any],
+        args: Any,
+        kwargs: Any,
+    ) -> StitchedModuleOutput:
         self._check_overrides(input_overrides, output_overrides)
-        state = TorchState()
         if state.foreign:
             if self._program.awaits:
                 raise StitchedModuleException(
@@ -237,12 +248,12 @@ class StitchedModule(nn.Module):
         run = Frontier(self._program, args, kwargs, self._options.workers)
         crew = Crew(run, state, self._options.workers, self._resources)
         if any(way.adapter is not None for way in run.plan.given):
-            run.queue(await crew.hop(self._give, run, input_overrides, output_overrides))
+            run.queue(await crew.aside(self._give, run, input_overrides, output_overrides))
         else:
             run.queue(self._give(run, input_overrides, output_overrides))
         await crew.work()
         if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
-            return await crew.hop(self._collect, run)
+            return await crew.aside(self._collect, run)
         return self._collect(run)
 
     def stream(self, source: Source, in_flight: int = 4) -> Stream:
@@ -251,7 +262,12 @@ class StitchedModule(nn.Module):
         `async with stitched.stream(source) as results: async for out in results: ...`, or both without `async`. An item
         is a mapping (the input overrides) or a tuple (the positional arguments of `run`).
         """
-        return Stream(self.run, source, in_flight)
+
+        def run(state: TorchState | None, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            state = state or TorchState(threads=not self._program.alone)
+            return self._run(state, inputs, outputs, args, kwargs)
+
+        return Stream(run, source, in_flight)
 
     def with_options(self, **changes: Any) -> StitchedModule:
         """The same graph with other `RunOptions`: a view that shares everything else, parameters too."""
