@@ -190,7 +190,8 @@ class StitchedModule(nn.Module):
             # compiled each for itself.
             return _outside_dynamo(self, input_overrides, output_overrides, args, kwargs)
         if self._program.awaits:
-            return facade.call(lambda: self.run(input_overrides, output_overrides, *args, **kwargs))
+            state = TorchState()  # this thread's, which may not be the one that runs it
+            return facade.call(lambda: self._run(state, input_overrides, output_overrides, args, kwargs))
         return self._run_inline(input_overrides, output_overrides, args, kwargs)
 
     def _run_inline(
@@ -220,8 +221,18 @@ class StitchedModule(nn.Module):
         Raises as a synchronous call does; `TimeoutError` after `RunOptions.timeout`; an `ExceptionGroup` where several
         nodes failed independently.
         """
+        state = TorchState(threads=not self._program.alone)
+        return await self._run(state, input_overrides, output_overrides, args, kwargs)
+
+    async def _run(
+        self,
+        state: TorchState,
+        input_overrides: dict[str, Any],
+        output_overrides: dict[str, Any],
+        args: Any,
+        kwargs: Any,
+    ) -> StitchedModuleOutput:
         self._boundary.check(input_overrides, output_overrides, ignore_extra=self._ignore_extra)
-        state = TorchState()
         if state.foreign:
             if self._program.awaits:
                 raise StitchedModuleException(
@@ -255,12 +266,12 @@ class StitchedModule(nn.Module):
         boundary = self._boundary
         crew = Crew(run, state, self._options.workers, self._resources)
         if any(way.adapter is not None for way in run.plan.given):
-            run.queue(await crew.hop(boundary.give, run, inputs, outputs))
+            run.queue(await crew.aside(boundary.give, run, inputs, outputs))
         else:
             run.queue(boundary.give(run, inputs, outputs))
         await crew.work()
         if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
-            return StitchedModuleOutput(*await crew.hop(boundary.collect, run))
+            return StitchedModuleOutput(*await crew.aside(boundary.collect, run))
         return StitchedModuleOutput(*boundary.collect(run))
 
     def _observers(self) -> list[tuple[str, Any]]:
@@ -278,7 +289,12 @@ class StitchedModule(nn.Module):
         `async with stitched.stream(source) as results: async for out in results: ...`, or both without `async`. An item
         is a mapping (the input overrides) or a tuple (the positional arguments of `run`).
         """
-        return Stream(self.run, source, in_flight)
+
+        def run(state: TorchState | None, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            state = state or TorchState(threads=not self._program.alone)
+            return self._run(state, inputs, outputs, args, kwargs)
+
+        return Stream(run, source, in_flight)
 
     def with_options(self, **changes: Any) -> StitchedModule:
         """The same graph with other `RunOptions`: a view that shares everything else, parameters too."""

@@ -37,7 +37,9 @@ def test_without_a_command_it_shows_the_help(capsys: pytest.CaptureFixture[str])
     assert "usage: weave" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["nope"], ["--nope"], ["ports", "--nope"]])
+@pytest.mark.parametrize(
+    "arguments", [["nope"], ["--nope"], ["ports", "--nope"], ["demo", "--sync", "--max-workers", "2"]]
+)
 def test_a_wrong_command_line_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from weave.demo import CHECKPOINT_NAME, command, graphs, install, job
-from weave.demo.job import Settings
+from weave.demo.job import Driver, Settings
 from weave.demo.text import Batch
 
 from .small import short_job
@@ -47,6 +48,16 @@ def test_plain_output_ends_with_the_table_and_the_files(tmp_path: Path, capsys: 
     for name in names:
         assert str(tmp_path / "out" / name) in out
     assert (tmp_path / "out" / "table.txt").read_text() in out
+    covered = (
+        r"^students trained \d+\.\d s, of which \d+\.\d s \(\d+%\) while the teacher's forward was still going on$"
+    )
+    assert re.search(covered, out, re.M)
+
+
+@pytest.mark.usefixtures("_short")
+def test_nothing_is_covered_with_sync(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(_parse("--steps", str(STEPS), "--out", str(tmp_path), "--sync")) == 0
+    assert "of which 0.0 s (0%) while the teacher's forward was still going on" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_short")
@@ -60,6 +71,8 @@ def test_json_output_is_json_lines_and_nothing_else(tmp_path: Path, capsys: pyte
     assert last["event"] == "finished"
     assert last["improved"] is True
     assert last["mean_cosine"]["after"] > last["mean_cosine"]["before"]
+    assert last["overlap"]["steps"] == STEPS
+    assert last["overlap"] == json.loads((tmp_path / "report.json").read_text())["overlap"]
     assert all(Path(file).exists() for file in last["files"])
 
 
@@ -99,14 +112,18 @@ def test_an_interrupt_keeps_the_checkpoint_and_says_how_to_go_on(
     monkeypatch.setattr(graphs.TrainingGraph, "step", interrupted)
     monkeypatch.setattr(job, "CHECKPOINT_EVERY", 1)
     folder = tmp_path / "with a blank"
-    assert command.main(_parse("--steps", str(STEPS), "--seed", "2", "--out", str(folder))) == 130
+    assert command.main(_parse("--steps", str(STEPS), "--seed", "2", "--out", str(folder), "--sync")) == 130
     assert capsys.readouterr().err == (
-        f"weave demo: interrupted; go on with: weave demo --steps {STEPS} --seed 2 --out '{folder}' --resume\n"
+        f"weave demo: interrupted; go on with: weave demo --steps {STEPS} --seed 2 --out '{folder}' --sync --resume\n"
     )
     monkeypatch.setattr(graphs.TrainingGraph, "step", step)
     again = _parse("--steps", str(STEPS), "--seed", "2", "--out", str(folder), "--resume")
     assert command.main(again) == 0
-    assert "resumed after step 1" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "resumed after step 1" in out
+    assert re.search(
+        r"^students trained .*teacher's forward was still going on \(in the 2 steps since the resume\)$", out, re.M
+    )
 
 
 @pytest.mark.usefixtures("_short")
@@ -149,7 +166,7 @@ def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path, capsys: pytest.C
     assert str(tmp_path / "file") in err
 
 
-@pytest.mark.parametrize("words", [("--steps", "-1"), ("--seed", "-3"), ("--steps", "many")])
+@pytest.mark.parametrize("words", [("--steps", "-1"), ("--seed", "-3"), ("--steps", "many"), ("--max-workers", "0")])
 def test_impossible_numbers_are_refused_by_the_parser(
     words: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -161,6 +178,36 @@ def test_impossible_numbers_are_refused_by_the_parser(
 def test_the_defaults_are_the_jobs() -> None:
     args = _parse()
     assert Settings(seed=args.seed, steps=args.steps) == Settings()
+    assert Driver(sync=args.sync, max_workers=args.max_workers) == Driver()
+
+
+@pytest.mark.parametrize(
+    ("words", "driver"), [([], Driver()), (["--sync"], Driver(sync=True)), (["--max-workers", "3"], Driver(False, 3))]
+)
+def test_the_flags_pick_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], driver: Driver
+) -> None:
+    asked: list[Driver] = []
+
+    def run(*_: object, driver: Driver, **__: object) -> None:
+        asked.append(driver)
+        raise install.DemoException("that will do")
+
+    monkeypatch.setattr(job, "run", run)
+    assert command.main(_parse("--out", str(tmp_path), *words)) == 2
+    assert asked == [driver]
+
+
+def test_both_drivers_at_once_are_refused_by_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        _parse("--sync", "--max-workers", "2")
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_an_interrupt_names_the_workers_too(tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINT_NAME).touch()
+    said = command._after_interrupt(_parse("--max-workers", "2", "--out", str(tmp_path)))
+    assert said == f"; go on with: weave demo --out {tmp_path} --max-workers 2 --resume"
 
 
 def test_the_command_is_described_without_loading_anything_heavy() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from weave.demo import report
 from weave.demo.charts import AFTER_COLOUR, BEFORE_COLOUR, draw_replace_one
-from weave.demo.job import Parameters, Result, Settings
+from weave.demo.job import Driver, Parameters, Result, Settings
+from weave.demo.overlap import Overlap
 from weave.demo.scores import Score, Scores
 
 
@@ -24,6 +25,8 @@ def result() -> Result:
         losses=((1.0, 1.0), (0.8, 0.7), (0.5, 0.4)),
         training_graph="flowchart TD\n",
         scoring_graph="flowchart TD\n    a --> b\n",
+        driver=Driver(max_workers=2),
+        overlap=Overlap(steps=3, teacher_seconds=20.0, student_seconds=14.0, covered_seconds=9.8),
     )
 
 
@@ -61,8 +64,31 @@ def test_every_file_is_written_and_says_the_same(result: Result, tmp_path: Path)
     assert data["mean_cosine"] == {"before": 0.5, "after": 0.8}
     assert data["parameters"]["encoder_after"] == 3500
     assert data["losses"] == [[1.0, 1.0], [0.8, 0.7], [0.5, 0.4]]
+    assert data["overlap"] == {
+        "sync": False,
+        "max_workers": 2,
+        "steps": 3,
+        "teacher_seconds": 20.0,
+        "student_seconds": 14.0,
+        "covered_seconds": 9.8,
+        "covered_share": 9.8 / 14,
+    }
     assert (tmp_path / "table.txt").read_text() == report.table_text(result)
     assert (tmp_path / "scoring.mmd").read_text() == result.scoring_graph
+
+
+def test_what_was_covered_is_said_in_a_sentence(result: Result) -> None:
+    said = "students trained 14.0 s, of which 9.8 s (70%) while the teacher's forward was still going on"
+    assert report.overlap_line(result) == said
+    resumed = replace(result, settings=replace(result.settings, steps=5))
+    assert report.overlap_line(resumed) == f"{said} (in the 3 steps since the resume)"
+    assert not report.overlap_line(replace(result, overlap=Overlap()))
+
+
+def test_what_the_clock_said_is_neither_in_the_table_nor_in_what_makes_results_equal(result: Result) -> None:
+    other = replace(result, driver=Driver(sync=True), overlap=Overlap(3, 1.0, 2.0, 0.0))
+    assert other == result
+    assert report.table_text(other) == report.table_text(result)
 
 
 def _draw(folder: Path, after: float = 0.8) -> list[Path]:

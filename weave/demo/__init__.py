@@ -6,6 +6,7 @@
     text.py         the text that it reads: the standard library's documentation, a fixed part held out
     students.py     the students: each feed-forward block of the teacher, cut by neuron norm
     graphs.py       the two stitched graphs: one trains, one scores
+    overlap.py      how much of the students' time fell into the teacher's forward
     checkpoint.py   what a killed job goes on from
     progress.py     what is shown while it runs: a live line, plain lines, or JSON lines
     report.py       the table, the report as JSON, the graphs as Mermaid

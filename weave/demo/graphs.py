@@ -9,6 +9,10 @@ Training, once a batch (``i`` runs over the blocks)::
 The teacher runs once whatever the number of students, its last norm and the pooling never (nothing of them is
 wanted), and the students learn inside the run: a ``train.i`` node steps an optimiser of its own.
 
+Run by the tasks driver, student ``i`` starts as soon as its block's input was captured, in a worker thread, while the
+teacher's forward goes on in another. Its three nodes follow one another, share nothing with another student's and draw
+no random numbers: so what it learns does not depend on the driver, nor on how many threads there are.
+
 Scoring. The students are stitched *into* the teacher: an override takes the place of a block's output, and the block
 itself doesn't run. A target can't feed itself, since its forward would have to be over before it is through. So the
 teacher's module takes part several times, under several names:
@@ -23,11 +27,14 @@ teacher's module takes part several times, under several names:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from weave import ExternalTarget, FunctionTarget, ModuleTarget, Needle, StitchedModule
+from weave import ExternalTarget, FunctionTarget, ModuleTarget, Needle, StitchedModule, StitchedModuleOutput
 from weave.demo.encoder import SentenceEncoder, block_name
+from weave.demo.overlap import Stopwatch
 from weave.demo.text import Batch
 
 
@@ -73,32 +80,60 @@ class BlockTrainer:
 
 
 class TrainingGraph:
-    """The students learn what the teacher's blocks do, one batch a run. See this module's head for the graph."""
+    """The students learn what the teacher's blocks do, one batch a run. See this module's head for the graph.
 
-    def __init__(self, teacher: SentenceEncoder, students: nn.ModuleList, *, learning_rate: float) -> None:
-        """``teacher`` must be frozen; ``students`` has one module for each of its blocks, and is changed in place."""
+    Each run changes the students, so the next one may not begin before it has ended. ``watch`` times the nodes.
+    """
+
+    def __init__(
+        self,
+        teacher: SentenceEncoder,
+        students: nn.ModuleList,
+        *,
+        learning_rate: float,
+        max_workers: int | None = None,
+    ) -> None:
+        """``teacher`` should be frozen; ``students`` has one module for each of its blocks, and is changed in place.
+
+        ``max_workers`` is about :meth:`run` alone: how many nodes compute at once, None for one on each core.
+        """
         self.trainers = [BlockTrainer(student, learning_rate) for student in students]
+        self.watch = Stopwatch()
+        self._teacher, self._students = teacher, students
         external = ExternalTarget()
         whole = ModuleTarget("teacher", teacher)
         needle = Needle().stitch(external.input("batch"), whole.input(""))
         for i, (student, trainer) in enumerate(zip(students, self.trainers, strict=True)):
             block = block_name(i)
             pupil = ModuleTarget(f"student.{i}", student)
-            loss = FunctionTarget(f"loss.{i}", missed_share)
-            train = FunctionTarget(f"train.{i}", trainer)
-            needle.stitch(whole.input(block), pupil.input(""))
+            loss = FunctionTarget(f"loss.{i}", self.watch.student(missed_share))
+            train = FunctionTarget(f"train.{i}", self.watch.student(trainer))
+            # Detached, so that no student's gradient goes back into a forward that may still be going on.
+            needle.stitch(whole.input(block, adapter="detach"), pupil.input(""))
             # In the order of the loss's arguments.
             needle.stitch(pupil.output(""), loss.input())
-            needle.stitch(whole.output(block), loss.input())
+            needle.stitch(whole.output(block, adapter="detach"), loss.input())
             needle.stitch(external.input("mask"), loss.input())
             needle.stitch(loss.output(), train.input())
             needle.stitch(train.output(), external.output(f"loss.{i}"))
-        self.stitched: StitchedModule = needle.knot()
+        self.stitched: StitchedModule = needle.knot().with_options(max_workers=max_workers)
 
     def step(self, batch: Batch) -> list[float]:
-        """One run: each student takes one step. The loss of each, as it was before."""
-        out = self.stitched({"batch": (batch.ids, batch.mask), "mask": batch.mask}, {})
+        """One run in this thread: each student takes one step. The loss of each, as it was before."""
+        with self.watch.step(self._teacher, self._students):
+            return self._losses(self.stitched(_given(batch), {}))
+
+    async def run(self, batch: Batch) -> list[float]:
+        """The same in worker threads: students start while the teacher's forward still goes on."""
+        with self.watch.step(self._teacher, self._students):
+            return self._losses(await self.stitched.run(_given(batch), {}))
+
+    def _losses(self, out: StitchedModuleOutput) -> list[float]:
         return [out.captured_outputs[f"loss.{i}"] for i in range(len(self.trainers))]
+
+
+def _given(batch: Batch) -> dict[str, Any]:
+    return {"batch": (batch.ids, batch.mask), "mask": batch.mask}
 
 
 class ScoringGraph:

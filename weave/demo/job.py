@@ -1,32 +1,36 @@
 """The job: score the students, train them, score them again. Everything that must not depend on where it was cut.
 
-The result is the same to the last bit whether the job ran through or was killed and resumed: batches follow from seed
-and step, the learning rate from the step, the number of torch's threads is fixed (a sum's rounding depends on how it
-is split), and the scores before training are kept in the checkpoint rather than computed again.
+The result is the same to the last bit whether the job ran through or was killed and resumed, whichever driver ran the
+training and with however many workers: batches follow from seed and step, the learning rate from the step, students
+share nothing that changes, the number of torch's threads is fixed (a sum's rounding depends on how it is split), and the
+scores before training are kept in the checkpoint rather than computed again.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio
 import torch
 
 from weave.demo import CHECKPOINT_NAME, checkpoint
 from weave.demo.encoder import WEIGHTS_SHA256, SentenceEncoder, block_name, load_teacher
 from weave.demo.graphs import ScoringGraph, TrainingGraph
 from weave.demo.install import DemoException
+from weave.demo.overlap import Overlap
 from weave.demo.progress import Progress
 from weave.demo.scores import Scores, score
 from weave.demo.students import UNITS, cut_all, parameters
 from weave.demo.text import MAX_TOKENS, TOKENIZER_SHA256, Batches, Reader, paragraphs, split
 
 # One, though there may be more cores: with two, every matrix product waits for the slower half, and on a busy machine
-# that made a step six times as slow (tried); with one it was twice as slow at worst.
+# that made a step six times as slow (tried); with one it was twice as slow at worst. The other cores are for the
+# workers: two of them with one thread each were about as quick as one with two, and lost little on a busy machine.
 THREADS = 1
 CHECKPOINT_EVERY = 5
 
@@ -48,6 +52,18 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Driver:
+    """What runs the training graph. The result is the same with each; the time it takes is not.
+
+    ``sync``: this thread alone, in which students train when the teacher's forward is over. Otherwise up to
+    ``max_workers`` threads (None: one for each core), in which they train while it goes on.
+    """
+
+    sync: bool = False
+    max_workers: int | None = None
+
+
+@dataclass(frozen=True)
 class Parameters:
     """How many parameters there are. ``block_before`` and ``block_after``: one each for every block."""
 
@@ -63,7 +79,11 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out. ``blocks`` are the paths of the replaced blocks; ``losses`` has a row a step, a column a block."""
+    """What came out. ``blocks`` are the paths of the replaced blocks; ``losses`` has a row a step, a column a block.
+
+    ``driver`` and ``overlap`` are about the steps done now, not about those before a resume, and no part of what makes
+    two results equal.
+    """
 
     settings: Settings
     blocks: tuple[str, ...]
@@ -73,6 +93,8 @@ class Result:
     losses: tuple[tuple[float, ...], ...]
     training_graph: str = field(repr=False)
     scoring_graph: str = field(repr=False)
+    driver: Driver = field(default=Driver(), compare=False)
+    overlap: Overlap = field(default=Overlap(), compare=False)
 
     @property
     def improved(self) -> bool:
@@ -87,24 +109,28 @@ class _Texts:
     held_out: list[list[int]]
 
 
-def run(settings: Settings, folder: Path, progress: Progress, *, resume: bool = False) -> Result:
+def run(
+    settings: Settings, folder: Path, progress: Progress, *, resume: bool = False, driver: Driver = Driver()
+) -> Result:
     """Do the job, keeping checkpoints in ``folder``, which is made where it is missing.
 
-    With ``resume`` it goes on from the checkpoint that lies there, if one does; without, that one is removed.
+    With ``resume`` it goes on from the checkpoint that lies there, if one does; without, that one is removed. Unless
+    ``driver`` is synchronous, it runs an event loop, so there must be none in this thread.
+
     Raises :class:`DemoException` where something is not installed, and where the checkpoint belongs to other settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _threads(THREADS):
-        return _run(settings, folder / CHECKPOINT_NAME, progress, resume=resume)
+        return _run(settings, folder / CHECKPOINT_NAME, progress, driver, resume=resume)
 
 
-def _run(settings: Settings, file: Path, progress: Progress, *, resume: bool) -> Result:
+def _run(settings: Settings, file: Path, progress: Progress, driver: Driver, *, resume: bool) -> Result:
     teacher = load_teacher()
     texts = _read(settings)
     fixed = _fixed(settings, texts.digest)
     kept = _kept(file, fixed, settings.steps, progress, resume=resume)
     students = cut_all(teacher, settings.units)
-    training = TrainingGraph(teacher, students, learning_rate=settings.learning_rate)
+    training = TrainingGraph(teacher, students, learning_rate=settings.learning_rate, max_workers=driver.max_workers)
     scoring = ScoringGraph(teacher, students)
     blocks = tuple(block_name(i) for i in range(len(students)))
     progress.started(
@@ -124,13 +150,15 @@ def _run(settings: Settings, file: Path, progress: Progress, *, resume: bool) ->
         progress.scored("before", before)
         progress.resumed(losses)
 
-    batches = Batches(texts.training, size=settings.batch_size, seed=settings.seed)
-    while len(losses) < settings.steps:
-        losses.append(tuple(training.step(batches.at(len(losses)))))
+    def keep(row: list[float]) -> None:
+        losses.append(tuple(row))
         progress.step(len(losses), losses)
         if len(losses) % CHECKPOINT_EVERY == 0 or len(losses) == settings.steps:
             checkpoint.save(file, training.trainers, settings=fixed, before=before, losses=losses)
             progress.checkpoint(len(losses), file)
+
+    batches = Batches(texts.training, size=settings.batch_size, seed=settings.seed)
+    _train(training, batches, range(len(losses), settings.steps), driver, keep)
 
     after = _score(scoring, texts.held_out, progress, "after")
     return Result(
@@ -142,7 +170,28 @@ def _run(settings: Settings, file: Path, progress: Progress, *, resume: bool) ->
         losses=tuple(losses),
         training_graph=training.stitched.plan.to_mermaid(),
         scoring_graph=scoring.stitched.plan.to_mermaid(),
+        driver=driver,
+        overlap=training.watch.total,
     )
+
+
+def _train(
+    training: TrainingGraph, batches: Batches, steps: range, driver: Driver, keep: Callable[[list[float]], None]
+) -> None:
+    """Take the ``steps``, one after the other; ``keep`` gets the losses of each before the next one begins."""
+    if driver.sync:
+        for step in steps:
+            keep(training.step(batches.at(step)))
+        return
+
+    # Not `stitched.stream(batches, in_flight=1)`: it may start on the next input as soon as a result was taken, and the
+    # students must stand still until `keep` has saved them. Nor is there anything to gain by making the next batch
+    # meanwhile: the texts are numbers already, and to pad eight of them takes a thousandth of a step.
+    async def take_them() -> None:
+        for step in steps:
+            keep(await training.run(batches.at(step)))
+
+    anyio.run(take_them)
 
 
 def _score(graph: ScoringGraph, rows: list[list[int]], progress: Progress, when: str) -> Scores:

@@ -67,6 +67,19 @@ def headline(result: Result) -> str:
     )
 
 
+def overlap_line(result: Result) -> str:
+    """How much of the students' time the teacher's forward covered, in a sentence; empty where no step was done."""
+    overlap = result.overlap
+    if not overlap.steps:
+        return ""
+    earlier = result.settings.steps - overlap.steps
+    return (
+        f"students trained {overlap.student_seconds:.1f} s, of which {overlap.covered_seconds:.1f} s "
+        f"({overlap.share:.0%}) while the teacher's forward was still going on"
+        + (f" (in the {overlap.steps} steps since the resume)" if earlier else "")
+    )
+
+
 def table(result: Result) -> Table:
     """The table, for rich."""
     from rich import box
@@ -118,6 +131,8 @@ def as_dict(result: Result) -> dict[str, Any]:
         "rows": [asdict(row) for row in rows(result)],
         "blocks": list(result.blocks),
         "losses": [list(row) for row in result.losses],
+        # The one part of it that is not the same each time.
+        "overlap": {**asdict(result.driver), **asdict(result.overlap), "covered_share": result.overlap.share},
     }
 
 

@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal
@@ -43,21 +43,39 @@ def call(function: Callable[[], Awaitable[T]]) -> T:
 
 def wait_for(kept: BlockingPortal, function: Callable[[], Awaitable[T]]) -> T:
     """Wait for a call in the portal's loop. Whoever is interrupted while waiting has stopped it before it hears of that."""
-    ended = threading.Event()
-
-    async def within() -> T:
-        try:
-            return await function()
-        finally:
-            ended.set()
-
-    future = kept.start_task_soon(within)  # in a copy of this thread's context
+    call = _Call(function)
     try:
-        return future.result()
-    except BaseException:
-        if not future.done() and future.cancel():
-            ended.wait()
+        result: T = kept.start_task_soon(call.run).result()  # in a copy of this thread's context
+        return result
+    except BaseException as error:
+        if call.ended.is_set() or not isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        # An interrupt may have come before the portal had the call; what it is asked for later, it does later.
+        if kept.start_task_soon(call.stop).result():
+            call.ended.wait()
         raise
+
+
+class _Call:
+    """A call in the portal's loop that can be stopped from another thread."""
+
+    def __init__(self, function: Callable[[], Awaitable[T]]) -> None:
+        self._function = function
+        self._scope: anyio.CancelScope | None = None
+        self.ended = threading.Event()
+
+    async def run(self) -> Any:
+        try:
+            with anyio.CancelScope() as self._scope:
+                return await self._function()
+        finally:
+            self.ended.set()
+
+    async def stop(self) -> bool:
+        """Returns whether it had begun."""
+        if self._scope is not None:
+            self._scope.cancel()
+        return self._scope is not None
 
 
 def _loop_runs() -> bool:

@@ -108,6 +108,8 @@ def bind(
         if not plan.plain:
             adapts = adapts or any(way.adapter is not None for way in exits)
         lane = "await" if kind.fires_async else "thread" if kind.lane_of is None else kind.lane_of(target)
+        if adapts and lane == "inline" and kind.function is None:
+            lane = "thread"  # adapters are anybody's code, and the executor is what calls them
         lanes.append(THREAD if lane == "thread" else LOOP)
         ordered.append(LOOP if lane == "await" else THREAD)
         awaits = awaits or lane == "await"
@@ -124,7 +126,10 @@ def bind(
             prepared = kind.prepare(Prepared(target, unit.node, inputs, outputs, early_exit, cache_predicate))
         bindings.append(Binding(kind.shared.executor, prepared, outputs))
         calls.append(None)
-    alone = THREAD not in lanes and not any(adapting) and None not in calls
+    boundary = any(way.adapter is not None for way in plan.given) or any(
+        edge.adapter is not None or edge.reducer is not None for edge in plan.taken
+    )
+    alone = not boundary and THREAD not in lanes and not any(adapting) and None not in calls
     if THREAD not in lanes:
         ordered = lanes  # the loop is the one worker
     return Program(

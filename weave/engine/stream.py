@@ -14,7 +14,9 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
+from weave.device.state import TorchState
 from weave.engine import facade
+from weave.engine.run import note
 from weave.errors import StitchedModuleException
 
 Source = Iterable[Any] | AsyncIterable[Any]
@@ -44,11 +46,14 @@ class Stream:
         self._end: int | None = None  # how many inputs there are, once the source has ended
         self._entered = False
         self._sync: AbstractContextManager[Any] | None = None
+        self._pulled: Any = None  # the iterator of an async source
+        self._state: TorchState | None = None  # of the thread that a plain `with` was entered in
 
     async def __aenter__(self) -> Self:
         if self._entered:
             raise StitchedModuleException("a stream can be entered once; make another with stitched.stream(...)")
         self._entered = True
+        self._cancelled = anyio.get_cancelled_exc_class()
         self._room = anyio.Semaphore(self._in_flight)
         self._news = anyio.Event()
         self._group = anyio.create_task_group()
@@ -103,16 +108,27 @@ class Stream:
                     break
                 self._group.start_soon(self._one, index, item)
                 index += 1
-        except Exception as error:
-            error.add_note(f"weave: raised by the source of a stream, for input {index}")
+        except BaseException as error:
+            if isinstance(error, self._cancelled):
+                raise
+            note(error, f"weave: raised by the source of a stream, for input {index}")
             self._errors[index] = error
+        finally:
+            await self._close_source()
         self._end = index
         self._news.set()
+
+    async def _close_source(self) -> None:
+        """An async generator that was begun ends here, in the task that pulled it, not when it is collected."""
+        close = getattr(self._pulled, "aclose", None)
+        if close is not None:
+            with anyio.CancelScope(shield=True):
+                await close()
 
     def _puller(self) -> Callable[[], Awaitable[Any]]:
         source = self._source
         if isinstance(source, AsyncIterable):
-            asynchronous = aiter(source)
+            asynchronous = self._pulled = aiter(source)
 
             async def pull() -> Any:
                 return await anext(asynchronous, _END)
@@ -135,9 +151,23 @@ class Stream:
                     f"an item of a stream is a mapping (the input overrides) or a tuple (the arguments of run), not a "
                     f"{type(item).__name__}"
                 )
-            self._results[index] = await self._run(*item)
-        except Exception as error:
-            error.add_note(f"weave: input {index} of a stream")
+            self._results[index] = await self._run(self._state, *item)
+        except BaseException as error:
+            if isinstance(error, self._cancelled):
+                raise
+            if isinstance(error, StopAsyncIteration | StopIteration):  # which would end the loop over the results
+                cause, error = (
+                    error,
+                    StitchedModuleException(
+                        f"a node raised {type(error).__name__}, which would end the loop over the results in silence; let it "
+                        "raise another exception"
+                    ),
+                )
+                error.__cause__ = cause
+                for text in getattr(cause, "__notes__", ()):
+                    note(error, text)
+            # Exits and interrupts too: whoever waits for this result is to hear of them, not the task group.
+            note(error, f"weave: input {index} of a stream")
             self._errors[index] = error
         self._news.set()
 
@@ -145,6 +175,7 @@ class Stream:
 
     def __enter__(self) -> Self:
         self._portal = facade.portal()
+        self._state = TorchState()
         self._sync = self._portal.wrap_async_context_manager(self)
         self._sync.__enter__()
         return self

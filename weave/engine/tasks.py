@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, TypeVar
 
@@ -188,7 +188,7 @@ class Crew:
         """In a worker thread: one unit after another until none is ready for it."""
         frontier = self.frontier
         base = copy_context()  # the caller's, less anyio's note that a loop runs here
-        with self.state.applied():
+        with self.state.applied() as applied:
             index = frontier.next_or_leave(first=True)
             while index is not None:
                 if self.stopping:
@@ -205,7 +205,7 @@ class Crew:
                         self._failed(error, frontier.plan.units[index])
                     frontier.leave()
                     return
-                self.state.restore()
+                applied.restore()
                 index = self._keep_one(became, THREAD) if became else None
                 if index is None:
                     index = frontier.next_or_leave(first=False)
@@ -252,6 +252,25 @@ class Crew:
                 raise
 
         return anyio.from_thread.run(wait)
+
+    async def aside(self, function: Callable[..., T], *args: Any) -> T:
+        """`hop` for the run's own task, which may be cancelled natively: it waits for the thread all the same."""
+        over, got, raised = anyio.Event(), [], []
+
+        async def hop() -> None:
+            try:
+                got.append(await self.hop(function, *args))
+            except Exception as error:
+                raised.append(error)
+
+        async with open_tasks(lambda error: over.set()) as tasks:
+            tasks.start(self._base.copy(), hop)
+            await over.wait()
+        if raised:
+            raise raised[0]
+        if not got:
+            raise StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
+        return got[0]
 
     async def hop(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function in a worker thread, under the caller's torch state."""
@@ -318,7 +337,7 @@ class Crew:
             if became:
                 following = self._keep_one(became, LOOP)
             index = frontier.next(LOOP) if following is None else following
-            if index is not None and copy_context() != mine:
+            if index is not None and _changed(mine):
                 self._start(self._loop_worker, index)
                 return
             stretch += 1
@@ -356,6 +375,14 @@ class Crew:
         frontier.fired.append(index)
         frontier.check(unit, shared)
         return became
+
+
+def _changed(before: Context) -> bool:
+    """Whether a node has left context variables changed. One set to a value that equals the old one has not."""
+    try:
+        return copy_context() != before
+    except Exception:  # values that can't be compared, such as two tensors
+        return True
 
 
 async def _here(function: Callable[..., T], *args: Any) -> T:
