@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugins.packages import packages
+
+__all__ = ["models", "packages"]
+
 MODELS = '''
 import torch
 from torch import nn

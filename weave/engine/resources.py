@@ -17,7 +17,14 @@ def _contexts(targets: Iterable[Target], type_of: TypeOf) -> Iterator[tuple[Targ
     for target in targets:
         make = type_of(target).resources
         if make is not None:
-            yield target, make(target)
+            context: Any = make(target)
+            kind = type(context)
+            if not (hasattr(kind, "__enter__") or hasattr(kind, "__aenter__")):
+                raise StitchedModuleException(
+                    f"the resources of a {type(target).__name__} must be a context manager, plain or asynchronous, and "
+                    f"its target type's resources= gave a {kind.__name__}"
+                )
+            yield target, context
 
 
 def open_resources(

@@ -10,6 +10,7 @@ once, by a warning of the logger `weave`, and hears no more of that run.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
@@ -23,6 +24,7 @@ import anyio
 from weave.engine.firing import Stopped
 from weave.engine.program import Binding, Program
 from weave.engine.run import Run
+from weave.errors import StitchedModuleException
 from weave.graph.plan import OutPort
 from weave.spi.events import (
     NodeCancelled,
@@ -59,7 +61,7 @@ class Notes(Protocol):
 
 
 class Watch:
-    """The observers of one run. `None` of them: `bool(watch)` is false."""
+    """The observers of one run. `any`: whether somebody wants to hear of its nodes."""
 
     def __init__(self, run: Run, driver: Literal["inline", "tasks"], asked: Iterable[tuple[str, Any]]) -> None:
         """`asked`: owners, with an `Observer` or what returns one (or `None`, or a list) for a `RunInfo`."""
@@ -68,7 +70,7 @@ class Watch:
         self._since: dict[int, int] = {}
         self._hearing: dict[str, list[tuple[str, Callable[[Any], Any], Observer]]] = {}
         self._dropped: set[int] = set()
-        self.any = False
+        self._dropping = threading.Lock()
         for owner, found in asked:
             try:
                 answer = found if isinstance(found, Observer) else found(run=self.info)
@@ -77,14 +79,25 @@ class Watch:
                 continue
             for observer in answer if isinstance(answer, list) else [answer]:
                 if observer is not None:
-                    self._index(owner, observer)
+                    try:
+                        self._index(owner, observer)
+                    except Exception as error:
+                        self._report(owner, "weave_observer", error)
+        self.any = any(name.startswith("node_") for name in self._hearing)
 
-    def _index(self, owner: str, observer: Observer) -> None:
-        self.any = True
-        for name in METHODS:
-            method = getattr(observer, name, None)
-            if method is not None and getattr(type(observer), name, None) is not getattr(Observer, name):
-                self._hearing.setdefault(name, []).append((owner, method, observer))
+    def _index(self, owner: str, observer: Any) -> None:
+        if isinstance(observer, type) or not any(hasattr(observer, name) for name in METHODS):
+            raise TypeError(f"an observer is an object with some of the methods of Observer, and not {observer!r}")
+        heard = [
+            (name, getattr(observer, name))
+            for name in METHODS
+            if hasattr(observer, name) and getattr(type(observer), name, None) is not getattr(Observer, name)
+        ]
+        for name, method in heard:
+            if inspect.iscoroutinefunction(method):
+                raise TypeError(f"{name} is an async function, and an observer is called in line: make it a plain one")
+        for name, method in heard:
+            self._hearing.setdefault(name, []).append((owner, method, observer))
 
     def _tell(self, name: str, event: Any) -> None:
         for owner, method, observer in self._hearing[name]:
@@ -92,8 +105,11 @@ class Watch:
                 try:
                     method(event)
                 except Exception as error:
-                    self._dropped.add(id(observer))
-                    self._report(owner, name, error)
+                    with self._dropping:  # nodes in two threads may be told at once
+                        first = id(observer) not in self._dropped
+                        self._dropped.add(id(observer))
+                    if first:
+                        self._report(owner, name, error)
 
     def _report(self, owner: str, name: str, error: Exception) -> None:
         log.warning(
@@ -172,7 +188,7 @@ class Watch:
 
 def is_cancellation(error: BaseException) -> bool:
     """Whether a node ended because its run is being stopped."""
-    if isinstance(error, Stopped):
+    if isinstance(error, Stopped | GeneratorExit):  # a coroutine that is closed isn't awaited to its end
         return True
     try:
         return isinstance(error, anyio.get_cancelled_exc_class())
@@ -187,7 +203,9 @@ watching: ContextVar[Watch | None] = ContextVar("weave_watch", default=None)
 def watched(program: Program, current: Callable[[], Notes | None]) -> Program:
     """The same program, whose units tell `current()`."""
     return program._replace(
-        calls=tuple(call and _watched_call(index, call, current) for index, call in enumerate(program.calls)),
+        calls=tuple(
+            None if call is None else _watched_call(index, call, current) for index, call in enumerate(program.calls)
+        ),
         bindings=tuple(
             Binding(_WatchedExecutor(index, bound.executor, current), bound.prepared, bound.outputs)
             for index, bound in enumerate(program.bindings)
@@ -237,6 +255,9 @@ class _Watched:
         close = getattr(self._awaitable, "close", None)
         if close is not None:
             close()
+        self._notes.raised(
+            self._index, StitchedModuleException("it gave something to await, and nobody awaits it here")
+        )
 
 
 class _WatchedExecutor:

@@ -1,4 +1,4 @@
-"""Finding plugins and asking each what it provides.
+"""Loading plugins and asking each what it provides.
 
 pluggy's own loader stops at the first plugin that raises and drops duplicate names in silence, and one implementation
 that raises aborts its call for all. So here each plugin is loaded by itself and asked by itself, and what went wrong
@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pluggy
 
 from weave.errors import PluginException
+from weave.plugins.finding import ALLOW, DENY, find, names_in, same
 from weave.spi.hooks import WeaveSpec
 from weave.spi.records import AdapterDef, Command, ReducerDef, TargetType, TransportType
-
-GROUP = "weave.plugins"
 
 # What each hook's implementation returns a sequence of. `weave_observer` is asked at each run instead.
 RECORDS: Mapping[str, type] = {
@@ -77,42 +74,52 @@ class PluginRecord:
         """The error in one line."""
         if self.error is None:
             return ""
-        text = str(self.error).strip().splitlines()
-        return f"{type(self.error).__name__}: {text[0]}" if text else type(self.error).__name__
+        try:
+            text = " ".join(str(self.error).split())
+        except Exception:
+            text = "(its text can't be shown)"
+        text = f"{text[:300]}..." if len(text) > 300 else text
+        return f"{type(self.error).__name__}: {text}" if text else type(self.error).__name__
 
 
 def installed() -> list[PluginRecord]:
     """A record for each entry point of the group `weave.plugins`, in the order of their names.
 
-    `WEAVE_PLUGINS` names those to load (others are disabled), `WEAVE_DISABLE_PLUGINS` those not to, by comma; `*` is all.
+    `WEAVE_PLUGINS` names those to load (others are disabled), `WEAVE_DISABLE_PLUGINS` those not to, by comma, by their own
+    name or their distribution's; `*` is all. A name in `WEAVE_PLUGINS` that nothing has is a failed plugin's record.
     """
-    allowed, denied = _names("WEAVE_PLUGINS"), _names("WEAVE_DISABLE_PLUGINS")
+    allowed, denied = names_in(ALLOW), names_in(DENY)
     records: list[PluginRecord] = []
-    for point in sorted(metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
-        dist = point.dist
-        facts: dict[str, Any] = {"distribution": dist.name, "version": dist.version} if dist is not None else {}
-        names = {point.name, facts.get("distribution", ""), "*"}
-        if (allowed and not names & allowed) or names & denied:
-            records.append(PluginRecord(name=point.name, status="disabled", **facts))
+    loaded: list[tuple[Any, PluginRecord]] = []
+    everything = find()
+    for found in everything:
+        facts: dict[str, Any] = {"distribution": found.distribution, "version": found.version}
+        if (allowed and not found.named_in(allowed)) or found.named_in(denied):
+            records.append(PluginRecord(name=found.name, status="disabled", **facts))
             continue
         try:
-            plugin = point.load()
+            if found.point is None:
+                raise PluginException(f"its entry points can't be read: {found.error}") from found.error
+            plugin = found.point.load()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a module that calls sys.exit() when it is imported, too
-            records.append(_failed(point.name, error, facts))
+            records.append(_failed(found.name, error, facts))
             continue
-        twin = next((r for r in records if r.plugin is plugin), None)
+        twin = next((record for other, record in loaded if other is plugin), None)
         if twin is not None:
-            same = PluginException(f"the same object as the plugin {twin.owner}", name=point.name)
-            records.append(_failed(point.name, same, facts))
+            same_object = PluginException(f"the same object as the plugin {twin.owner}", name=found.name)
+            records.append(_failed(found.name, same_object, facts))
             continue
-        records.append(examine(plugin, point.name, **facts))
+        records.append(examine(plugin, found.name, **facts))
+        loaded.append((plugin, records[-1]))
+    known = {same(name) for found in everything for name in (found.name, found.distribution)}
+    for key in allowed.keys() - known - {"*"}:
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        missing = PluginException(f"{ALLOW} names it, and no installed package brings it{hint}", name=allowed[key])
+        records.append(_failed(allowed[key], missing, {}))
     return records
-
-
-def _names(variable: str) -> set[str]:
-    return {name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()}
 
 
 def name_of(plugin: Any) -> str:
@@ -123,14 +130,11 @@ def name_of(plugin: Any) -> str:
 
 def examine(plugin: Any, name: str, *, builtin: bool = False, **facts: Any) -> PluginRecord:
     """Ask a plugin what it provides. Whatever goes wrong with it ends up in the record."""
-    if inspect.isclass(plugin):
-        try:
-            plugin = plugin()  # pluggy would register its functions without a self
-        except Exception as error:
-            return _failed(name, error, facts)
     hooks: list[str] = []
     provides: dict[str, tuple[Any, ...]] = {}
     try:
+        if inspect.isclass(plugin):
+            plugin = plugin()  # pluggy would register its functions without a self
         manager = pluggy.PluginManager("weave")
         manager.add_hookspecs(WeaveSpec)
         remarks = list(_oddities(plugin))
@@ -140,6 +144,8 @@ def examine(plugin: Any, name: str, *, builtin: bool = False, **facts: Any) -> P
                 hooks.append(hook)
                 if hook in RECORDS:
                     provides[hook] = _asked(manager, hook)
+        if not hooks and not remarks:
+            remarks.append(f"it implements no hook of weave's; there are {', '.join(HOOKS)}")
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -164,28 +170,60 @@ def _failed(name: str, error: BaseException, facts: Mapping[str, Any], **more: A
 
 def _asked(manager: pluggy.PluginManager, hook: str) -> tuple[Any, ...]:
     """The records that the one plugin's implementation returned."""
-    kind = RECORDS[hook]
+    kind: Any = RECORDS[hook]
     [answer] = getattr(manager.hook, hook)() or [()]
+    if isinstance(answer, kind):
+        raise TypeError(f"{hook}() must return a list of {kind.__name__} records, not one alone")
     records = tuple(answer)
     for record in records:
         if not isinstance(record, kind):
             raise TypeError(f"{hook}() must return {kind.__name__} records, not {type(record).__name__}")
+        fault = _fault(record)
+        if fault:
+            raise TypeError(f"{hook}(): the {kind.__name__} {record.name!r} {fault}")
     return records
+
+
+def _fault(record: Any) -> str:
+    """What is wrong with a record that nobody could use; found here, it is its plugin that fails and not a knot."""
+    if not isinstance(record.name, str) or not record.name:
+        return "needs a string for a name"
+    if isinstance(record, TargetType):
+        target, executor = cast(Any, record.target), cast(Any, record.executor)
+        if not isinstance(target, type):
+            return f"needs a class as target=, not {target!r}"
+        if executor is not None and not callable(getattr(executor, "fire", None)):
+            return f"needs an executor with a method fire(firing), not {executor!r}"
+        return ""
+    words = ("run", "add_arguments") if isinstance(record, Command) else ("fn",)
+    for word in ("connect",) if isinstance(record, TransportType) else words:
+        if not callable(getattr(record, word)):
+            return f"needs a function as {word}=, not {getattr(record, word)!r}"
+    if isinstance(record, ReducerDef | AdapterDef):
+        if record.kind not in (("input", "output") if isinstance(record, ReducerDef) else ("input", "output", None)):
+            return f'has kind={record.kind!r}, which is neither "input" nor "output"'
+        if inspect.iscoroutinefunction(record.fn):
+            return "has an async function: reducers and adapters are called without awaiting what they return"
+    return ""
 
 
 def _oddities(plugin: Any) -> Iterator[str]:
     """Remarks on names that look like hooks and are none. Raises where a hook can't work at all."""
-    for name in sorted(n for n in dir(plugin) if n.startswith("weave_")):
-        function = inspect.getattr_static(plugin, name)
+    for name in dir(plugin):
+        function = inspect.getattr_static(plugin, name, None)
         if isinstance(function, staticmethod | classmethod):
             function = function.__func__
-        if not callable(function):
+        marked = getattr(function, "weave_impl", None) if inspect.isroutine(function) else None
+        if marked is None and not (name.startswith("weave_") and callable(function)):
             continue
-        marked = hasattr(function, "weave_impl")
-        if name not in HOOKS:
-            near = difflib.get_close_matches(name, HOOKS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(HOOKS)}"
-            yield f"{name} is no hook of weave's{hint}"
+        hook = (marked and marked.get("specname")) or name
+        if hook not in HOOKS:
+            if marked and marked.get("optionalhook"):
+                continue  # pluggy's word for a hook that this version may not have
+            near = difflib.get_close_matches(hook, HOOKS, n=1)
+            if near or marked:  # a function of the plugin's own may be called weave_something
+                hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(HOOKS)}"
+                yield f"{hook} is no hook of weave's{hint}"
         elif not marked:
             yield f"{name} is not marked with @hookimpl, so it is not called"
         elif inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):

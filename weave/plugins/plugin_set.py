@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import os
 import threading
 import types
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 from weave.errors import PluginException, PluginWarning
+from weave.plugins.finding import DENY, STRICT, strict
 from weave.plugins.loader import PluginRecord, examine, installed, name_of
 
-_lock = threading.Lock()
+# Two first knots in two threads load once. Reentrant, so that a plugin which ties a knot while it is imported is told
+# so, instead of waiting for itself.
+_lock = threading.RLock()
+_kept: list[PluginSet] = []  # at most one: what is installed
+_loading = False
 
 
 class PluginSet:
@@ -22,7 +25,7 @@ class PluginSet:
 
     `PluginSet.installed()` is what the installed packages bring, and a knot's default; it is loaded at the first knot.
     `PluginSet(plugin, ...)` takes modules or objects with hook implementations, for embedding and for tests;
-    `PluginSet()` is the built-ins alone. `+` adds two sets.
+    `PluginSet()` is the built-ins alone. `+` adds two sets. A plugin that is given twice counts once.
 
     Raises:
         PluginException: a plugin given by hand does not work. One that is installed is only warned of, unless
@@ -30,7 +33,8 @@ class PluginSet:
     """
 
     def __init__(self, *plugins: Any) -> None:
-        records = tuple(examine(plugin, name_of(plugin)) for plugin in plugins)
+        different = {id(plugin): plugin for plugin in plugins}
+        records = tuple(examine(plugin, name_of(plugin)) for plugin in different.values())
         for record in records:
             if record.error is not None:
                 raise PluginException(
@@ -49,13 +53,17 @@ class PluginSet:
     @classmethod
     def installed(cls) -> PluginSet:
         """What the installed packages bring. Loaded once in a process; `PluginSet.forget()` has it loaded anew."""
-        with _lock:  # two first knots in two threads
-            return _installed()
+        with _lock:
+            if not _kept:
+                _load()
+            return _kept[0]
 
     @staticmethod
     def forget() -> None:
         """Look for installed packages again at the next knot."""
-        _installed.cache_clear()
+        with _lock:
+            importlib.invalidate_caches()  # a package may have been installed since
+            _kept.clear()
 
     @property
     def failed(self) -> tuple[PluginRecord, ...]:
@@ -69,6 +77,13 @@ class PluginSet:
     def __repr__(self) -> str:
         return f"PluginSet({', '.join(record.name for record in self.records)})"
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Plugins are code rather than the graph's data: a copy of a graph has the same, connections and locks included.
+        return self
+
     def __reduce__(self) -> Any:
         # Modules don't pickle; their names do.
         plugins = [r.plugin for r in self.records if r.status == "loaded"]
@@ -79,28 +94,37 @@ def _restored(plugins: list[Any]) -> PluginSet:
     return PluginSet(*[importlib.import_module(p) if isinstance(p, str) else p for p in plugins])
 
 
-@functools.cache
-def _installed() -> PluginSet:
-    records = installed()
-    bad = [record for record in records if record.status == "failed"]
-    if bad and os.environ.get("WEAVE_PLUGINS_STRICT", "") not in ("", "0"):
-        said = "; ".join(f"{record.owner}: {record.why}" for record in bad)
+def _load() -> None:
+    global _loading
+    if _loading:
         raise PluginException(
-            f"{len(bad)} installed plugins could not be loaded, and WEAVE_PLUGINS_STRICT is set: {said}",
-            name=bad[0].name,
-        ) from bad[0].error
-    _warn(records)
-    return PluginSet.of(records)
+            "a plugin ties a knot while it is being loaded, which would load the plugins: let it tie the knot later, or "
+            "say which plugins that knot sees, knot(plugins=PluginSet())"
+        )
+    _loading = True
+    try:
+        records = installed()
+    finally:
+        _loading = False
+    bad = [record for record in records if record.status == "failed"]
+    if bad and strict():
+        said = "; ".join(f"{record.owner}: {record.why}" for record in bad)
+        number = "an installed plugin" if len(bad) == 1 else f"{len(bad)} installed plugins"
+        raise PluginException(f"{number} could not be loaded, and {STRICT} is set: {said}", name=bad[0].name) from bad[
+            0
+        ].error
+    _kept.append(PluginSet.of(records))
+    _warn(records)  # last: where warnings are errors, the next knot works
 
 
 def _warn(records: Iterable[PluginRecord]) -> None:
     """One warning for all that is wrong: it comes at somebody's first knot, who may have nothing to do with it."""
+    records = list(records)
     said = [f"{record.owner} could not be loaded ({record.why})" for record in records if record.status == "failed"]
     said += [f"{record.owner}: {remark}" for record in records for remark in record.remarks]
     if said:
         warnings.warn(
-            f"weave's plugins: {'; '.join(said)}. `weave plugins check` shows more; "
-            "WEAVE_DISABLE_PLUGINS=NAME,... leaves plugins out",
+            f"weave's plugins: {'; '.join(said)}. `weave plugins check` shows more; {DENY}=NAME,... leaves plugins out",
             PluginWarning,
             stacklevel=2,
         )

@@ -25,9 +25,8 @@ class Registry:
     def __init__(self, plugins: Iterable[Any]) -> None:
         """From records, or from the plugins themselves."""
         self.records = [p if isinstance(p, PluginRecord) else examine(p, name_of(p)) for p in plugins]
-        self.observers: list[
-            tuple[str, Callable[..., Any]]
-        ] = []  # implementations of weave_observer, with their owners
+        # Implementations of weave_observer, with their owners.
+        self.observers: list[tuple[str, Callable[..., Any]]] = []
         self._types: dict[type, _Claims[TargetType]] = {}
         self._found: dict[type, TargetType] = {}
         self._reducers: dict[tuple[str, str], _Claims[ReducerDef]] = {}
@@ -89,9 +88,25 @@ class Registry:
         return self._named("command", name, self._commands)
 
     @property
-    def commands(self) -> Sequence[Command]:
-        """The subcommands that one plugin alone claims."""
-        return [claims[0][1] for claims in self._commands.values() if len(claims) == 1]
+    def commands(self) -> Mapping[str, Sequence[tuple[str, Command]]]:
+        """The subcommands by name, each with its owner: several where several plugins claim it."""
+        return self._commands
+
+    @property
+    def conflicts(self) -> Sequence[tuple[str, tuple[str, ...]]]:
+        """What is claimed more than once, and by whom: refused when somebody uses it. Of commands, see `commands`."""
+        tables: list[tuple[str, Mapping[Any, _Claims[Any]]]] = [
+            ("target type {0.__name__}", self._types),
+            ("{0[0]} reducer {0[1]!r}", self._reducers),
+            ("adapter {0!r}", self._adapters),
+            ("transport {0!r}", self._transports),
+        ]
+        return [
+            (what.format(key), tuple(owner for owner, _ in claims))
+            for what, table in tables
+            for key, claims in table.items()
+            if len(claims) > 1
+        ]
 
     def _named(self, what: str, name: str, table: Mapping[str, _Claims[_R]]) -> _R:
         if name in table:
@@ -105,15 +120,22 @@ class Registry:
         return PluginException(f"no {what} is called {name!r}; {hint}{self._broken()}", name=name, nearest=tuple(near))
 
     def _broken(self) -> str:
-        """Plugins that failed, for whoever misses a name: it may have been theirs."""
+        """Plugins that failed or are disabled, for whoever misses a name: it may have been theirs."""
         failed = [f"{record.owner}: {record.why}" for record in self.records if record.status == "failed"]
-        return f". Plugins that could not be loaded, and may bring it: {'; '.join(failed)}" if failed else ""
+        said = f". Plugins that could not be loaded, and may bring it: {'; '.join(failed)}" if failed else ""
+        disabled = [record.owner for record in self.records if record.status == "disabled"]
+        return f"{said}. Plugins that are disabled: {', '.join(disabled)}" if disabled else said
 
 
 def _only(claims: _Claims[_R], what: str) -> _R:
     if len(claims) > 1:
+        owners = list(dict.fromkeys(owner for owner, _ in claims))
+        if len(owners) == 1:
+            raise PluginException(
+                f"{what} is claimed {len(claims)} times by the plugin {owners[0]}, which must give each a name of its own"
+            )
         raise PluginException(
-            f"{what} is claimed by several plugins: {', '.join(owner for owner, _ in claims)}. Leave out all but one: "
+            f"{what} is claimed by several plugins: {', '.join(owners)}. Leave out all but one: "
             "WEAVE_DISABLE_PLUGINS=NAME, or knot(plugins=PluginSet(...))"
         )
     return claims[0][1]
