@@ -21,7 +21,7 @@ application, 40 wide); `from_thread.run` for wake-ups (it blocks the thread unti
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, TypeVar
@@ -148,7 +148,12 @@ class Crew:
                     self._start(self._loop_worker, None)
 
     def _start(self, worker: Callable[..., Any], *args: Any) -> None:
+        if self.state.away and worker != self._thread_worker:
+            worker, args = self._under_state, (worker, *args)
         self._group.start(self._base.copy(), worker, *args)  # the caller's context, whoever starts it
+
+    async def _under_state(self, worker: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        await self.state.under(worker(*args))
 
     def _ended(self, error: BaseException | None) -> None:
         """A worker has ended. By an exception: a bug of ours, or its task was cancelled by somebody who found it."""
