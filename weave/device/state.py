@@ -156,20 +156,29 @@ class Applied:
 class _Levels:
     """How deep this thread's stacks are: whatever stands above was left there."""
 
-    __slots__ = ("dispatch", "functions", "hooks", "nesting")
+    __slots__ = ("default", "dispatch", "functions", "hooks", "nesting")
 
     def __init__(self) -> None:
-        self.functions: int = torch._C._len_torch_function_stack()
+        self.functions: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         self.dispatch: int = torch._C._len_torch_dispatch_stack()
         self.hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
         self.nesting = _nesting()
+        self.default: Any = getattr(
+            torch._GLOBAL_DEVICE_CONTEXT, "device_context", None
+        )  # what set_default_device put in
 
     def restore(self) -> bool:
         """Take off what stands above; returns whether autocast was among it."""
-        while torch._C._len_torch_function_stack() > self.functions:
-            torch._C._pop_torch_function_stack()
+        # `set_default_device` puts its mode in below the others, so it is the modes themselves that are compared.
+        size = torch._C._len_torch_function_stack()
+        if size != len(self.functions) or (size and _get_current_function_mode_stack() != self.functions):  # type: ignore[no-untyped-call]
+            for _ in range(size):
+                torch._C._pop_torch_function_stack()
+            for mode in self.functions:
+                torch._C._push_on_torch_function_stack(mode)
+            torch._GLOBAL_DEVICE_CONTEXT.device_context = self.default
         while torch._C._len_torch_dispatch_stack() > self.dispatch:
-            torch._C._pop_torch_dispatch_stack()
+            torch._C._pop_torch_dispatch_stack(None)
         top = torch._C._autograd._top_saved_tensors_default_hooks(True)
         while top is not None and top != self.hooks:
             torch._C._autograd._pop_saved_tensors_default_hooks()

@@ -21,6 +21,7 @@ application, 40 wide); `from_thread.run` for wake-ups (it blocks the thread unti
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
 from types import CoroutineType
@@ -185,7 +186,7 @@ class Crew:
     # --- threads ---
 
     async def _thread_worker(self) -> None:
-        await anyio.to_thread.run_sync(self._drain, limiter=self.limiter)
+        await self._in_thread(self._drain)
         if self.failures:
             self._group.cancel()
 
@@ -265,13 +266,13 @@ class Crew:
         async def hop() -> None:
             try:
                 got.append(await self.hop(function, *args))
-            except Exception as error:
+            except BaseException as error:  # exits and interrupts too, which would end asyncio's loop from a task
                 raised.append(error)
 
         async with open_tasks(lambda error: over.set()) as tasks:
             tasks.start(self._base.copy(), hop)
             await over.wait()
-        if raised:
+        if raised and not isinstance(raised[0], self._cancelled):
             raise raised[0]
         if not got:
             raise StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
@@ -284,7 +285,37 @@ class Crew:
             with self.state.applied():
                 return function(*args)
 
-        return await anyio.to_thread.run_sync(under, limiter=self.limiter)
+        return await self._in_thread(under)
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        """Wait for a worker thread, to its end even if this task is cancelled natively, which anyio's shield lets pass."""
+        begun, ended = threading.Event(), anyio.Event()
+        got: list[T] = []
+        raised: list[BaseException] = []
+
+        def inside() -> None:
+            begun.set()
+            try:
+                got.append(function())
+            except BaseException as error:
+                raised.append(error)
+            finally:
+                self._soon(ended.set)
+
+        try:
+            await anyio.to_thread.run_sync(inside, limiter=self.limiter)
+        except self._cancelled:
+            self.stopping = True
+            while begun.is_set() and not ended.is_set():
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await ended.wait()
+                except self._cancelled:
+                    continue
+            raise
+        if raised:
+            raise raised[0]
+        return got[0]
 
     # --- the loop ---
 
