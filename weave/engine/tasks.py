@@ -99,6 +99,8 @@ class Crew:
             raise BaseExceptionGroup(f"{len(self.failures)} nodes failed (run {self.frontier.id})", self.failures)
         waiting = self.frontier.waiting()
         if waiting:
+            # A cancellation may have ended the workers just as this task was about to go on.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             unit = self.frontier.plan.units[waiting[0]]
             raise self.frontier.starved(unit, self.frontier.unfilled(unit))
 
