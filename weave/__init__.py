@@ -87,23 +87,21 @@ _HOME = {
 
 __all__ = [*_HOME, "__version__"]
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # "X as X" is how a type checker is told that a name is meant for others
     from weave.core import *
-    from weave.engine.options import RunOptions
-    from weave.errors import (
-        ChangedInPlaceException,
-        CheckpointException,
-        ContradictionException,
-        GraphMismatchException,
-        OverridesException,
-        PeerLostException,
-        PluginException,
-        PortNotReachedException,
-        RemoteException,
-        UnknownPortException,
-    )
-    from weave.graph.plan import Plan
-    from weave.passage.fake import fake_tensor
+    from weave.engine.options import RunOptions as RunOptions
+    from weave.errors import ChangedInPlaceException as ChangedInPlaceException
+    from weave.errors import CheckpointException as CheckpointException
+    from weave.errors import ContradictionException as ContradictionException
+    from weave.errors import GraphMismatchException as GraphMismatchException
+    from weave.errors import OverridesException as OverridesException
+    from weave.errors import PeerLostException as PeerLostException
+    from weave.errors import PluginException as PluginException
+    from weave.errors import PortNotReachedException as PortNotReachedException
+    from weave.errors import RemoteException as RemoteException
+    from weave.errors import UnknownPortException as UnknownPortException
+    from weave.graph.plan import Plan as Plan
+    from weave.passage.fake import fake_tensor as fake_tensor
 
 
 def __getattr__(name: str) -> Any:

@@ -118,3 +118,41 @@ async def test_a_limit_around_a_run_is_the_callers_own() -> None:
     with pytest.raises(TimeoutError) as caught, anyio.fail_after(0.01):
         await needle.knot(options=RunOptions(timeout=60)).run({"x": 1}, {})
     assert "RunOptions" not in str(caught.value)
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_what_runs_on_the_portals_loop_has_the_callers_state(inline: bool) -> None:
+    seen: list[bool] = []
+
+    async def looks(x: Any) -> Any:
+        seen.append(torch.is_grad_enabled())
+        await anyio.lowlevel.checkpoint()
+        seen.append(torch.is_grad_enabled())
+        return x
+
+    def cheap(x: Any) -> Any:
+        seen.append(torch.is_grad_enabled())
+        return x
+
+    f, g = FunctionTarget("f", looks), FunctionTarget("g", cheap, inline=inline)
+    needle = Needle().stitch(EXT.input("x"), f.input()).stitch(f.output(), g.input())
+    stitched = needle.stitch(g.output(), EXT.output("y")).knot()
+    with torch.no_grad():
+        assert stitched({"x": 1}, {})["y"] == 1
+    assert seen == [False] * 3
+    assert stitched({"x": 1}, {})["y"] == 1
+    assert seen[3:] == [True] * 3
+
+
+async def test_an_exception_in_a_node_on_the_portals_loop() -> None:
+    async def fails(x: Any) -> Any:
+        try:
+            await anyio.lowlevel.checkpoint()
+            raise KeyError(x)
+        finally:
+            assert not torch.is_grad_enabled()
+
+    f = FunctionTarget("f", fails)
+    stitched = Needle().stitch(EXT.input("x"), f.input()).stitch(f.output(), EXT.output("y")).knot()
+    with torch.no_grad(), pytest.raises(KeyError):
+        stitched({"x": 1}, {})

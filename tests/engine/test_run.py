@@ -310,7 +310,9 @@ async def test_stop_iteration_and_a_node_that_cancels_itself() -> None:
         await flow(ends).run({"x": 1}, {})
     assert isinstance(raised.value.__cause__, StopIteration)
     if issubclass(anyio.get_cancelled_exc_class(), asyncio.CancelledError):  # trio lets nobody make a Cancelled
-        with pytest.raises(StitchedModuleException, match=r"'f0' raised CancelledError\(\), and nobody had cancelled it"):
+        with pytest.raises(
+            StitchedModuleException, match=r"'f0' raised CancelledError\(\), and nobody had cancelled it"
+        ):
             await flow(cancels).run({"x": 1}, {})
 
 

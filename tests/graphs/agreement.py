@@ -9,16 +9,15 @@ from torch import Tensor
 
 import weave
 
-from .arguments import Args
 from .description import Given, Graph, Materials
 from .naive import Due, Outcome
 from .stitching import Result
-from .vocabulary import RAISED, PlannedError, tensors
+from .vocabulary import RAISED, PlannedError, is_args, tensors
 
 
 def difference(found: Any, expected: Any, path: str = "") -> str | None:
     """Where the two differ, for a reader; None where they are the same to the last bit."""
-    if isinstance(expected, Args):
+    if is_args(expected):
         if type(found) is not weave.InputArgs:
             return f"{path}: {type(found).__name__} instead of InputArgs"
         return difference(found.args, expected.args, f"{path}.args") or difference(
@@ -99,17 +98,33 @@ def is_due(error: BaseException, due: Due, graph: Graph) -> bool:
     types: dict[str, type[BaseException]] = {
         "changed": weave.ChangedInPlaceException,
         "unreached": weave.PortNotReachedException,
+        "refused": weave.StitchedModuleException,
         "wrong type": weave.StitchedModuleException,
     }
     return isinstance(error, types[due.kind]) and all(word in message for word in due.words)
 
 
-def disagreement(result: Result, outcome: Outcome, graph: Graph) -> str | None:
+def independent(error: BaseException) -> list[BaseException]:
+    """What a run raised, node by node; nothing where a group is not what a group may be.
+
+    Where several nodes were under way and failed, a run raises all that they raised, in one group: nothing that stands
+    alone and no group in a group, each with a note that names another node.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    nodes = {note for one in error.exceptions for note in one.__notes__ if "raised in node" in note}
+    plain = not any(isinstance(one, BaseExceptionGroup) for one in error.exceptions)
+    return list(error.exceptions) if plain and len(nodes) == len(error.exceptions) > 1 else []
+
+
+def disagreement(result: Result, outcome: Outcome, graph: Graph, *, on_a_loop: bool = False) -> str | None:
     """What of the run's values or of its error is not as the evaluator says."""
     if result.error is not None:
-        if any(is_due(result.error, due, graph) for due in outcome.dues):
+        dues = outcome.dues + outcome.dues_on_a_loop * on_a_loop
+        errors = independent(result.error) if on_a_loop else [result.error]
+        if errors and all(any(is_due(error, due, graph) for due in dues) for error in errors):
             return None
-        return f"raised {result.error!r}, due: {outcome.dues}"
+        return f"raised {result.error!r}, due: {dues}"
     if outcome.fails:
         return f"raised nothing, due: {outcome.dues}"
     return difference(result.output.captured_inputs, outcome.captured_inputs, "captured_inputs") or difference(

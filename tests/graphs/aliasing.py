@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .vocabulary import mapped, tensors
@@ -43,7 +44,7 @@ class Book:
 
     def twin(self, tensor: Tensor) -> Tensor:
         key = self._enter(tensor)
-        twin = tensor.clone()
+        twin = twin_of(tensor)
         twin_key = self._enter(twin)
         self._identity[twin_key], self._family[twin_key] = self._identity[key], self._family[key]
         return twin
@@ -52,6 +53,16 @@ class Book:
         """Gives a changed twin an identity of its own; returns its family."""
         self._identity[id(tensor)] = -id(tensor)
         return self._family[id(tensor)]
+
+
+def twin_of(tensor: Tensor) -> Tensor:
+    """A clone that wants gradients where the tensor does, also while gradients are off."""
+    if torch.is_grad_enabled() or not tensor.requires_grad:
+        return tensor.clone()
+    if tensor.is_leaf:
+        return tensor.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        return tensor.clone()
 
 
 class Holding:

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .models import EVERY_MODEL, Lin, Wrap, labelled
+from .models import EVERY_MODEL, NOISY_MODELS, Lin, Wrap, labelled
 from .vocabulary import BATCH, WIDTH, Adapter, Function, InputReduction, OutputReduction
+from .ways import AWAITED, GIVES_AWAITABLE, PLAIN, SYNCHRONOUS
 
 Kind = Literal["input", "output"]
 Call = int | Literal["last", "all"] | None
@@ -21,11 +22,12 @@ EXTERNAL = 0
 
 @dataclass(frozen=True)
 class Target:
-    """`what` says which function or constant it is, or the number of the model it holds."""
+    """`what` says which function or constant it is, or the number of the model it holds; `way` how a function is given."""
 
     kind: Literal["external", "constant", "function", "module"]
     name: str = ""
     what: Any = None
+    way: str = PLAIN
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,21 @@ class Graph:
             target.kind == "function" and target.what.startswith("in_place") for target in self.targets
         )
 
+    @property
+    def awaits(self) -> bool:
+        """Whether a synchronous call needs a loop."""
+        return any(target.way in AWAITED for target in self.targets)
+
+    @property
+    def refuses_a_synchronous_call(self) -> bool:
+        """Whether something gives an awaitable, and nothing says beforehand that there is something to await."""
+        return not self.awaits and any(target.way in GIVES_AWAITABLE for target in self.targets)
+
+    @property
+    def has_an_order(self) -> bool:
+        """Whether nothing is awaited, so that one worker computes everything in the order of a synchronous call."""
+        return all(target.way in SYNCHRONOUS for target in self.targets)
+
     def script(self) -> str:
         """The stitches as a person would write them."""
 
@@ -94,7 +111,9 @@ class Graph:
                     words.append(f"{word}={getattr(end, word)!r}")
             return f"t{end.target}.{end.kind}({', '.join(words)})"
 
-        lines = [f"t{i} = {target.kind} {target.name!r} {target.what}" for i, target in enumerate(self.targets)]
+        lines = [
+            f"t{i} = {target.kind} {target.name!r} {target.what} {target.way}" for i, target in enumerate(self.targets)
+        ]
         lines += [f"model {i} = {model}" for i, model in enumerate(self.models)]
         lines += [
             f"stitch(s{s}: {port(self.sources[s])}, d{d}: {port(self.destinations[d])})" for s, d in self.stitches
@@ -123,7 +142,7 @@ def build_models(names: tuple[str, ...]) -> list[nn.Module]:
         if name.startswith("wrap:"):
             model: nn.Module = Wrap(built[int(name.removeprefix("wrap:"))])
         else:
-            model = EVERY_MODEL[name]()
+            model = (EVERY_MODEL | NOISY_MODELS)[name]()
         built.append(labelled(model, f"m{number}"))
     return built
 
@@ -182,12 +201,15 @@ class Materials:
         }
         return make[self.graph.targets[target].what]()
 
-    def given(self, args_class: type) -> Given:
-        """Fresh tensors for one run: no leaves, so that in-place changes are allowed, with the leaves behind them."""
+    def given(self, args_class: type, factor: float = 1.0) -> Given:
+        """Fresh tensors for one run: no leaves, so that in-place changes are allowed, with the leaves behind them.
+
+        Another `factor` gives other inputs.
+        """
         places: list[tuple[Tensor, str]] = []
 
         def fresh(leaf: Tensor, place: str) -> Tensor:
-            value = leaf * 1.0
+            value = leaf * factor
             places.append((value, place))
             return value
 

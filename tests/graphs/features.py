@@ -8,6 +8,7 @@ from . import vocabulary
 from .description import EXTERNAL, Destination, Graph, Source
 from .naive import Outcome
 from .strategy import anatomy, skipped_calls
+from .ways import PLAIN
 
 
 def features(graph: Graph) -> set[str]:
@@ -21,7 +22,7 @@ def features(graph: Graph) -> set[str]:
     found |= {f"destination adapter: {end.kind} {end.adapter}" for end in graph.destinations}
     found |= {f"reducer: {end.kind} {end.reducer}" for end in graph.destinations}
     found |= {f"given: {kind}" for _, kind in (*graph.given_inputs, *graph.given_outputs)}
-    return found | stitch_features(graph) | module_features(graph)
+    return found | stitch_features(graph) | module_features(graph) | way_features(graph)
 
 
 def stitch_features(graph: Graph) -> set[str]:
@@ -48,6 +49,27 @@ def stitch_features(graph: Graph) -> set[str]:
     fed = {end.target for _, end in ends}
     if any(t.kind == "function" and place not in fed for place, t in enumerate(graph.targets)):
         found.add("a function without arguments")
+    return found
+
+
+def way_features(graph: Graph) -> set[str]:
+    """Who is called in which way, and who stands next to it."""
+    ways = {place: target.way for place, target in enumerate(graph.targets) if target.kind == "function"}
+    found = {f"{way}: {graph.targets[place].what}" for place, way in ways.items()}
+    if len(set(ways.values())) > 1:
+        found.add("functions given in several ways")
+    for source, destination in graph.distinct_stitches:
+        one, other = graph.sources[source].target, graph.destinations[destination].target
+        if one in ways:
+            found.add(f"{ways[one]} to a {graph.targets[other].kind}")
+        if other in ways:
+            found.add(f"{ways[other]} from a {graph.targets[one].kind}")
+    if graph.awaits:
+        found.add("a synchronous call needs a loop")
+    if graph.refuses_a_synchronous_call:
+        found.add("a synchronous call is refused")
+    if graph.has_an_order and not all(way == PLAIN for way in ways.values()):
+        found.add("an order though some run on the loop")
     return found
 
 
@@ -86,6 +108,9 @@ def module_features(graph: Graph) -> set[str]:
 
 def happenings(outcome: Outcome) -> set[str]:
     found = {f"error due: {due.kind}, certain {due.certain}" for due in outcome.dues}
+    found |= {f"error due on a loop: {due.kind}" for due in outcome.dues_on_a_loop}
+    if len(outcome.trace_on_a_loop) > len(outcome.trace):
+        found.add("something is run on a loop because its module has not failed yet")
     if not outcome.fails:
         found.add("values due")
     if outcome.consumer_changed:

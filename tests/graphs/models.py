@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .vocabulary import TRACE, WIDTH, blend, changed_in_place, planned_error
+from .vocabulary import TRACE, WIDTH, Fuse, blend, changed_in_place, planned_error
 
 
 class Part(nn.Module):
@@ -51,7 +51,9 @@ class InPlace(Part):
 
 class Bomb(Part):
     def compute(self, *args: Any, **kwargs: Any) -> Any:
-        raise planned_error(self.label)
+        if Fuse.burns:
+            raise planned_error(self.label)
+        return blend(*args, **kwargs)
 
 
 class Mlp(Part):
@@ -248,6 +250,17 @@ class Strict(nn.Module):
         return self.net(x) * scale
 
 
+class Dropping(Part):
+    """In training: a part of what goes through is lost at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = Mlp(), nn.Dropout(0.5), Lin()
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        return self.last(self.drop(self.first(*args, **kwargs)), whole=self.drop(blend(*args, **kwargs)))
+
+
 class Wrap(Part):
     """Another module of the same graph, inside."""
 
@@ -272,6 +285,10 @@ MODELS: dict[str, type[nn.Module]] = {
 }
 # Those that change something in place, raise or refuse arguments come only where a graph is meant to have the accident.
 EVERY_MODEL: dict[str, type[nn.Module]] = MODELS | {"washed": Washed, "fused": Fused, "strict": Strict}
+
+
+# Only where a graph is meant to draw random numbers (`vocabulary.NOISE`).
+NOISY_MODELS: dict[str, type[nn.Module]] = {"dropping": Dropping}
 
 
 def ports(module: nn.Module) -> dict[str, nn.Module]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from .aliasing import Book, Holding
 from .arguments import Args
-from .description import EXTERNAL, Destination, Given, Graph, Materials
+from .description import EXTERNAL, Destination, Given, Graph, Materials, Source
 from .models import ports
 from .passage import Capture, Override, Passage
 from .vocabulary import TRACE
@@ -41,6 +41,10 @@ class Outcome:
     captured_outputs: dict[str, Any] = field(default_factory=dict)
     dues: list[Due] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
+    # In a run on a loop a module's consumers start while its forward goes on: further errors that it may end with, and all
+    # that it may have run when it ends with one.
+    dues_on_a_loop: list[Due] = field(default_factory=list)
+    trace_on_a_loop: list[str] = field(default_factory=list)
     # Whether some consumer changed a value that it was given.
     consumer_changed: bool = False
 
@@ -59,10 +63,13 @@ class Delivery:
 
 
 class Evaluation:
-    def __init__(self, graph: Graph, materials: Materials) -> None:
+    """One evaluation. A `hasty` one gives on what a module delivered before it failed, as a run on a loop may."""
+
+    def __init__(self, graph: Graph, materials: Materials, factor: float = 1.0, *, hasty: bool = False) -> None:
+        self.hasty = hasty
         self.graph = graph
         self.materials = materials
-        self.given: Given = materials.given(Args)
+        self.given: Given = materials.given(Args, factor)
         self.book = Book() if graph.changes_in_place() else None
         self.values: dict[int, Any] = {}
         self.evaluated: set[int] = set()
@@ -84,6 +91,8 @@ class Evaluation:
         outcome.consumer_changed = bool(self.changes)
         if any(self.somebody_else_needed(*change) for change in self.changes):
             outcome.dues.append(Due("changed", certain=False))
+        if any(self.somebody_else_was_at_it(*change) for change in self.changes):
+            outcome.dues_on_a_loop.append(Due("changed", certain=False))
         return outcome
 
     # The external boundary.
@@ -166,13 +175,17 @@ class Evaluation:
             reduce_inputs=lambda found, original: self.reduce_inputs([(o.place, o.value) for o in found], original),
             reduce_outputs=lambda found, original: self.reduce_outputs([(o.place, o.value) for o in found], original),
         )
-        passage.run(module, args, kwargs)
+        try:
+            passage.run(module, args, kwargs)
+        except Exception:
+            if self.hasty:
+                self.produce_captured(passage)
+            raise
         faults = [Due("unreached", (name, end.port)) for end in passage.never_reached()]
         faults += [Due("changed", (name, source.port), certain=certain) for source, certain in passage.changed_later()]
         self.outcome.dues += faults
-        if not any(fault.certain for fault in faults):
-            for capture in passage.captures:
-                self.produced(capture.place, capture.value)
+        if self.hasty or not any(fault.certain for fault in faults):
+            self.produce_captured(passage)
 
     def words(self, place: int) -> tuple[str, ...]:
         end = self.graph.destinations[place]
@@ -189,6 +202,11 @@ class Evaluation:
         for place, source in enumerate(self.graph.sources):
             if source.target == target:
                 self.produced(place, self.adapted(place, value))
+
+    def produce_captured(self, passage: Passage) -> None:
+        for capture in passage.captures:
+            if capture.seen:
+                self.produced(capture.place, capture.value)
 
     def produced(self, place: int, value: Any) -> None:
         self.values[place] = value
@@ -252,6 +270,28 @@ class Evaluation:
             if family in delivery.families
         )
 
+    def somebody_else_was_at_it(self, changer: int, family: int) -> bool:
+        """Whether a forward that still had the value may have gone on, in a run on a loop, when this consumer changed it."""
+        return any(
+            other not in (changer, EXTERNAL)
+            and self.graph.targets[other].kind == "module"
+            and not self.depends(delivery.producer, changer)
+            and not self.depends(other, changer)
+            and not self.has_ended_before(other, changer)
+            for delivery in self.deliveries
+            if family in delivery.families
+            for other in (delivery.producer, delivery.consumer)
+        )
+
+    def has_ended_before(self, module: int, target: int) -> bool:
+        """Whether the module's forward is over, in every order, when the target starts."""
+        behind_its_end = {
+            self.graph.destinations[destination].target
+            for source, destination in self.graph.distinct_stitches
+            if self.graph.sources[source].target == module and leaves_at_the_end(self.graph.sources[source])
+        }
+        return any(one == target or self.depends(target, one) for one in behind_its_end - {EXTERNAL})
+
     def depends(self, target: int, on: int) -> bool:
         """Whether `target` comes after `on`, in every order. The boundary is before and after everything: neither."""
         seen: set[int] = set()
@@ -263,6 +303,18 @@ class Evaluation:
         return on in seen
 
 
-def evaluate(graph: Graph, materials: Materials) -> tuple[Outcome, Evaluation]:
-    evaluation = Evaluation(graph, materials)
-    return evaluation.run(), evaluation
+def leaves_at_the_end(source: Source) -> bool:
+    """Whether a module's value is delivered when its forward has ended: its own result, and what is only known then."""
+    return (source.port == "" and source.kind == "output") or source.call in ("last", "all")
+
+
+def evaluate(graph: Graph, materials: Materials, factor: float = 1.0) -> tuple[Outcome, Evaluation]:
+    """What a run gives; another `factor`, what one with other inputs gives."""
+    evaluation = Evaluation(graph, materials, factor)
+    outcome = evaluation.run()
+    outcome.trace_on_a_loop = outcome.trace
+    if outcome.fails and graph.models:
+        hasty = Evaluation(graph, materials, factor, hasty=True).run()
+        outcome.dues_on_a_loop += [*hasty.dues, *hasty.dues_on_a_loop]
+        outcome.trace_on_a_loop = hasty.trace
+    return outcome, evaluation

@@ -11,6 +11,7 @@ import weave
 
 from .description import Destination, Given, Graph, Materials, Source
 from .vocabulary import RAISED, REQUIRING_OUTPUT_REDUCERS, TRACE
+from .ways import INLINE, given_in
 
 
 def targets_of(graph: Graph, materials: Materials) -> list[Any]:
@@ -22,7 +23,8 @@ def targets_of(graph: Graph, materials: Materials) -> list[Any]:
             case "constant":
                 made.append(weave.ConstantTarget(target.name, materials.constant(place, weave.InputArgs)))
             case "function":
-                made.append(weave.FunctionTarget(target.name, materials.function(place, weave.InputArgs)))
+                function = given_in(target.way, materials.function(place, weave.InputArgs))
+                made.append(weave.FunctionTarget(target.name, function, inline=target.way in INLINE))
             case "module":
                 made.append(weave.ModuleTarget(target.name, materials.models[target.what]))
     return made
@@ -91,6 +93,23 @@ def result_of(stitched: Any, materials: Materials) -> Result:
 def called(stitched: Any, given: Given) -> tuple[Any, BaseException | None, list[str]]:
     try:
         output = stitched(given.input_overrides, given.output_overrides, *given.args, **given.kwargs)
+    except Exception as error:
+        return None, error, list(TRACE)
+    return output, None, list(TRACE)
+
+
+async def awaited_result_of(stitched: Any, materials: Materials, factor: float = 1.0, *, alone: bool = True) -> Result:
+    """`result_of`, by `await stitched.run(...)`. Not `alone`: other runs go on, whose trace and errors are kept."""
+    given = materials.given(weave.InputArgs, factor)
+    if alone:
+        TRACE.clear()
+        RAISED.clear()
+    return Result(given, *await awaited(stitched, given))
+
+
+async def awaited(stitched: Any, given: Given) -> tuple[Any, BaseException | None, list[str]]:
+    try:
+        output = await stitched.run(given.input_overrides, given.output_overrides, *given.args, **given.kwargs)
     except Exception as error:
         return None, error, list(TRACE)
     return output, None, list(TRACE)

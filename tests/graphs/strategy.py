@@ -19,7 +19,8 @@ from torch import nn
 
 from . import vocabulary
 from .description import EXTERNAL, Call, Destination, Graph, Kind, Source, Target, build_models, tensor
-from .models import MODELS, ports
+from .models import MODELS, NOISY_MODELS, ports
+from .ways import PLAIN
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ KINDS_OF_ACCIDENT = ("in_place", "raise", "strict", "unreached", "wrong_type", "
 ACCIDENTS: list[frozenset[str]] = [frozenset()] * 9 + [
     frozenset(pair) for pair in product(KINDS_OF_ACCIDENT, KINDS_OF_ACCIDENT)
 ]
+# Graphs that draw random numbers do so in about every third place that can.
+NOISE = (vocabulary.NOISE,)
 ACCIDENT_MODELS = (("in_place", "washed"), ("raise", "fused"), ("strict", "strict"))
 
 
@@ -85,6 +88,8 @@ class Drawing:
     accidents: frozenset[str]
     side: bool
     models: tuple[str, ...]
+    ways: tuple[str, ...] = (PLAIN,)
+    noise: tuple[str, ...] = ()
     targets: list[Target] = field(default_factory=lambda: [Target("external")])
     sources: list[Source] = field(default_factory=list)
     destinations: list[Destination] = field(default_factory=list)
@@ -111,6 +116,9 @@ class Drawing:
         model: int = self.targets[target].what
         return anatomy(self.models, self.side)[model]
 
+    def with_noise(self, choices: tuple[str, ...]) -> tuple[str, ...]:
+        return choices + self.noise * (len(choices) // 2)
+
     # Targets.
 
     def add_target(self) -> None:
@@ -125,12 +133,13 @@ class Drawing:
         elif kind == "constant":
             self.targets.append(Target("constant", self.one(["c", "d"]), self.one(vocabulary.CONSTANTS)))
         else:
-            what = self.one([*vocabulary.FUNCTIONS, vocabulary.MODULE_FUNCTION])
+            what = self.one(self.with_noise((*vocabulary.FUNCTIONS, vocabulary.MODULE_FUNCTION)))
             if "in_place" in self.accidents and self.chance(5):
                 what = self.one(vocabulary.IN_PLACE_FUNCTIONS)
             if "raise" in self.accidents and self.chance(2):
                 what = "raise"
-            self.targets.append(Target("function", self.one(["f", "g"]), what))
+            way = self.one(self.ways) if len(self.ways) > 1 else self.ways[0]
+            self.targets.append(Target("function", self.one(["f", "g"]), what, way))
             for _ in range(self.upto(3)):
                 self.stitch(self.source(), self.destination(len(self.targets) - 1, "input", ""))
 
@@ -203,7 +212,7 @@ class Drawing:
             adapters = ("double", "clone")
         elif call == "last":
             adapters = tuple(name for name in adapters if name != "linear")
-        self.sources.append(Source(target, kind, port, call, self.maybe(4, adapters)))
+        self.sources.append(Source(target, kind, port, call, self.maybe(4, self.with_noise(adapters))))
         return len(self.sources) - 1
 
     def destination(self, target: int, kind: Kind, port: str) -> int:
@@ -220,12 +229,12 @@ class Drawing:
 
     def a_destination(self, target: int, kind: Kind, port: str, call: Call) -> Destination:
         if kind == "input":
-            adapter = self.maybe(3, vocabulary.OF_INPUT_DESTINATION)
+            adapter = self.maybe(3, self.with_noise(vocabulary.OF_INPUT_DESTINATION))
             reducer = self.maybe(4, vocabulary.INPUT_REDUCERS)
             if port == "" and "wrong_type" in self.accidents and self.chance(1):
                 reducer = "wrong_type"
         else:
-            adapter = self.maybe(3, vocabulary.OF_OUTPUT_DESTINATION)
+            adapter = self.maybe(3, self.with_noise(vocabulary.OF_OUTPUT_DESTINATION))
             reducer = self.maybe(
                 6,
                 [*vocabulary.PLAIN_OUTPUT_REDUCERS, *vocabulary.REQUIRING_OUTPUT_REDUCERS] * (target != EXTERNAL)
@@ -297,14 +306,21 @@ def skipped_everywhere(overrides: list[Destination], shape: Anatomy) -> list[fro
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Graph:
-    accidents = draw(st.sampled_from(ACCIDENTS))
+def graphs(draw: st.DrawFn, *, ways: tuple[str, ...] = (PLAIN,), noise: bool = False, surely: str = "") -> Graph:
+    """Graphs whose functions are given in some of the `ways`.
+
+    `noise` draws random numbers. One accident may be asked for `surely`; it may still not come to it.
+    """
+    accidents = draw(st.sampled_from(ACCIDENTS)) | ({surely} if surely else set())
     wrapped = draw(st.booleans())
-    models = draw(st.lists(st.sampled_from(sorted(MODELS)), max_size=3))
+    named = sorted(MODELS) + sorted(NOISY_MODELS) * 4 * noise
+    models = draw(st.lists(st.sampled_from(named), max_size=3))
     models += [model for accident, model in ACCIDENT_MODELS if accident in accidents and draw(st.booleans())]
     if models and wrapped:
         models.append(f"wrap:{draw(st.integers(0, len(models) - 1))}")
-    drawing = Drawing(draw, accidents, draw(st.booleans()), tuple(models))
+    # A few ways for each graph: functions of one kind only, in chains, are as much a case as a mixture of all.
+    ways = tuple(draw(st.lists(sample(ways), min_size=1, max_size=4))) if len(ways) > 1 else ways
+    drawing = Drawing(draw, accidents, draw(st.booleans()), tuple(models), ways, NOISE * noise)
     for _ in range(draw(st.integers(0, 29))):
         # A choice for each: one target shrinks away without the others.
         if drawing.chance(9):

@@ -7,13 +7,15 @@ from contextlib import suppress
 
 from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
 
 from . import vocabulary
 from .description import Graph, Materials
 from .features import features, happenings
-from .models import EVERY_MODEL
+from .models import EVERY_MODEL, NOISY_MODELS
 from .naive import evaluate
 from .strategy import GIVEN_INPUTS, GIVEN_OUTPUTS, graphs
+from .ways import SYNCHRONOUS, WAYS
 
 EXPECTED = {
     *(f"function: {kind}" for kind in (*vocabulary.FUNCTIONS, *vocabulary.IN_PLACE_FUNCTIONS, "linear", "raise")),
@@ -56,13 +58,48 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def test_everything_comes_up() -> None:
+# Of graphs that run on a loop; where they are meant to fail; where values are meant to be changed.
+EXPECTED_OF_WAYS = {
+    *(f"{way}: {kind}" for way in WAYS for kind in ("blend", "identity", "linear")),
+    *(f"{way} to a {kind}" for way in WAYS for kind in ("function", "module", "external")),
+    *(f"{way} from a {kind}" for way in WAYS for kind in ("function", "module", "external", "constant")),
+    "functions given in several ways",
+    "a synchronous call needs a loop",
+    "a synchronous call is refused",
+    "an order though some run on the loop",
+}
+EXPECTED_OF_FAILING_WAYS = {
+    *(f"{way}: raise" for way in WAYS),
+    "error due on a loop: raised",
+    "something is run on a loop because its module has not failed yet",
+    "several errors possible",
+    "values due",
+}
+EXPECTED_OF_CHANGING_WAYS = {
+    *(f"{way}: {kind}" for way in WAYS for kind in vocabulary.IN_PLACE_FUNCTIONS),
+    "error due on a loop: changed",
+    "error due: changed, certain False",
+    "values due",
+}
+# Of graphs that draw random numbers.
+EXPECTED_OF_NOISE = {
+    "function: noise",
+    *(f"module: {model}" for model in NOISY_MODELS),
+    *(f"{way}: noise" for way in SYNCHRONOUS),
+    *(f"{end} adapter: {kind} noise" for end in ("source", "destination") for kind in ("input", "output")),
+}
+
+
+def missing(expected: set[str], drawn: SearchStrategy[Graph], *, evaluated: bool = True) -> set[str]:
+    """What of the expected does not come up in a long run of draws."""
     seen: Counter[str] = Counter()
 
     def nothing_is_missing(graph: Graph) -> bool:
-        outcome, _ = evaluate(graph, Materials(graph))
-        seen.update(features(graph) | happenings(outcome))
-        return seen.keys() >= EXPECTED
+        seen.update(features(graph))
+        if evaluated:
+            outcome, _ = evaluate(graph, Materials(graph))
+            seen.update(happenings(outcome))
+        return seen.keys() >= expected
 
     # Drawing stops with the graph that completes the collection.
     long_enough = settings(
@@ -73,5 +110,25 @@ def test_everything_comes_up() -> None:
         suppress_health_check=list(HealthCheck),
     )
     with suppress(NoSuchExample):
-        find(graphs(), nothing_is_missing, settings=long_enough)
-    assert EXPECTED - seen.keys() == set()
+        find(drawn, nothing_is_missing, settings=long_enough)
+    return expected - seen.keys()
+
+
+def test_everything_comes_up() -> None:
+    assert missing(EXPECTED, graphs()) == set()
+
+
+def test_functions_given_in_every_way_come_up() -> None:
+    assert missing(EXPECTED_OF_WAYS, graphs(ways=WAYS), evaluated=False) == set()
+
+
+def test_functions_that_fail_in_every_way_come_up() -> None:
+    assert missing(EXPECTED_OF_FAILING_WAYS, graphs(ways=WAYS, surely="raise")) == set()
+
+
+def test_functions_that_change_a_value_in_every_way_come_up() -> None:
+    assert missing(EXPECTED_OF_CHANGING_WAYS, graphs(ways=WAYS, surely="in_place")) == set()
+
+
+def test_random_numbers_come_up() -> None:
+    assert missing(EXPECTED_OF_NOISE, graphs(ways=SYNCHRONOUS, noise=True), evaluated=False) == set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,22 @@ TRACE: list[str] = []
 
 class PlannedError(Exception):
     """Raised by the functions and modules of a graph that are there to raise."""
+
+
+class Fuse:
+    """Whether the functions and modules that are there to raise do raise."""
+
+    burns = True
+
+
+@contextmanager
+def defused() -> Iterator[None]:
+    """Nothing raises on purpose: what a run that failed would have given."""
+    Fuse.burns = False
+    try:
+        yield
+    finally:
+        Fuse.burns = True
 
 
 # Every planned error raised since the last `RAISED.clear()`: the caller must get one of these very objects.
@@ -105,6 +122,11 @@ def changed_in_place(*args: Any, **kwargs: Any) -> Tensor:
     return found[0].add_(1.0)
 
 
+def noisy(tensor: Tensor) -> Tensor:
+    """Another value at each call: the next of torch's random numbers, of which all threads share one sequence."""
+    return tensor + torch.rand(())
+
+
 @dataclass(frozen=True)
 class Function:
     """A `FunctionTarget`'s function."""
@@ -131,7 +153,11 @@ class Function:
             case "none":
                 return None
             case "raise":
-                raise planned_error(self.label)
+                if Fuse.burns:
+                    raise planned_error(self.label)
+                return blend(*args, **kwargs)
+            case "noise":
+                return noisy(blend(*args, **kwargs))
             case "in_place":
                 return changed_in_place(*args, **kwargs)
             case "in_place_quiet":
@@ -142,6 +168,9 @@ class Function:
 FUNCTIONS = ("blend", "identity", "pair", "mapping", "args", "number", "none")
 MODULE_FUNCTION = "linear"
 IN_PLACE_FUNCTIONS = ("in_place", "in_place_quiet")
+# What depends on how many random numbers have been drawn before: the evaluator's order is not the engine's, so these come
+# only where two drivers of the engine are compared.
+NOISE = "noise"
 CONSTANTS = ("tensor", "parameter", "number", "pair", "none", "args", "string")
 
 
@@ -158,6 +187,8 @@ class Adapter:
                 return mapped(value, lambda tensor: tensor * 2.0)
             case "clone":
                 return mapped(value, torch.clone)
+            case "noise":
+                return mapped(value, noisy)
             case "first":
                 return value[0] if isinstance(value, (list, tuple)) and value else value
             case "wrap":

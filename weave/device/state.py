@@ -14,23 +14,30 @@ nodes, and goes when the object that entered it does.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Coroutine, Generator, Iterator
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+T = TypeVar("T")
+
 _DEVICE_TYPES = tuple(torch._C._autocast_supported_devices())
 
 
 class TorchState:
-    """The calling thread's state when this was made. `threads=False`: only `foreign`, where no thread will want the rest."""
+    """The calling thread's state when this was made.
 
-    __slots__ = ("autocast", "cache", "cuda", "device", "foreign", "grad", "hooks", "inference")
+    `threads=False`: only `foreign`, where no thread will want the rest. `away`: the run's loop is in another thread than
+    the caller's, so that what runs on the loop needs the state too.
+    """
 
-    def __init__(self, *, threads: bool = True) -> None:
+    __slots__ = ("autocast", "away", "cache", "cuda", "device", "foreign", "grad", "hooks", "inference")
+
+    def __init__(self, *, threads: bool = True, away: bool = False) -> None:
+        self.away = away
         modes: list[Any] = []
         if torch._C._len_torch_function_stack():
             modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
@@ -56,6 +63,10 @@ class TorchState:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             self.cuda = (torch.cuda.current_device(), torch.cuda.current_stream())
 
+    def under(self, coroutine: Coroutine[Any, Any, T]) -> Under[T]:
+        """To be awaited instead of the coroutine: each of its steps runs with this state on."""
+        return Under(self, coroutine)
+
     @contextlib.contextmanager
     def applied(self) -> Iterator[Applied]:
         """Put it on in this thread, and take it off again, with whatever nodes have left on."""
@@ -80,6 +91,32 @@ class TorchState:
             applied = Applied(self)
             stack.callback(applied.leave)
             yield applied
+
+
+class Under(Generic[T]):
+    """A coroutine whose steps run under a state, which is off while it is suspended and others have the thread."""
+
+    def __init__(self, state: TorchState, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._state = state
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        raised: BaseException | None = None
+        sent: Any = None
+        while True:
+            try:
+                with self._state.applied():
+                    if raised is None:
+                        waiting = self._coroutine.send(sent)
+                    else:
+                        waiting = self._coroutine.throw(raised)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            try:
+                sent, raised = (yield waiting), None
+            except BaseException as error:
+                raised = error
 
 
 class Applied:
@@ -119,20 +156,29 @@ class Applied:
 class _Levels:
     """How deep this thread's stacks are: whatever stands above was left there."""
 
-    __slots__ = ("dispatch", "functions", "hooks", "nesting")
+    __slots__ = ("default", "dispatch", "functions", "hooks", "nesting")
 
     def __init__(self) -> None:
-        self.functions: int = torch._C._len_torch_function_stack()
+        self.functions: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
         self.dispatch: int = torch._C._len_torch_dispatch_stack()
         self.hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
         self.nesting = _nesting()
+        self.default: Any = getattr(
+            torch._GLOBAL_DEVICE_CONTEXT, "device_context", None
+        )  # what set_default_device put in
 
     def restore(self) -> bool:
         """Take off what stands above; returns whether autocast was among it."""
-        while torch._C._len_torch_function_stack() > self.functions:
-            torch._C._pop_torch_function_stack()
+        # `set_default_device` puts its mode in below the others, so it is the modes themselves that are compared.
+        size = torch._C._len_torch_function_stack()
+        if size != len(self.functions) or (size and _get_current_function_mode_stack() != self.functions):  # type: ignore[no-untyped-call]
+            for _ in range(size):
+                torch._C._pop_torch_function_stack()
+            for mode in self.functions:
+                torch._C._push_on_torch_function_stack(mode)
+            torch._GLOBAL_DEVICE_CONTEXT.device_context = self.default
         while torch._C._len_torch_dispatch_stack() > self.dispatch:
-            torch._C._pop_torch_dispatch_stack()
+            torch._C._pop_torch_dispatch_stack(None)
         top = torch._C._autograd._top_saved_tensors_default_hooks(True)
         while top is not None and top != self.hooks:
             torch._C._autograd._pop_saved_tensors_default_hooks()

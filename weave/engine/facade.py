@@ -36,7 +36,7 @@ def call(function: Callable[[], Awaitable[T]]) -> T:
     Raises:
         StitchedModuleException: this thread runs the portal's loop, which would wait for itself.
     """
-    if not _loop_runs():
+    if not elsewhere():
         return anyio.run(function)
     return wait_for(portal(), function)
 
@@ -78,7 +78,8 @@ class _Call:
         return self._scope is not None
 
 
-def _loop_runs() -> bool:
+def elsewhere() -> bool:
+    """Whether a call would run in another thread, because this one runs a loop."""
     try:
         current_token()
     except Exception:  # anyio's NoEventLoopError, whose name differs between versions

@@ -175,7 +175,7 @@ class Stream:
 
     def __enter__(self) -> Self:
         self._portal = facade.portal()
-        self._state = TorchState()
+        self._state = TorchState(away=True)
         self._sync = self._portal.wrap_async_context_manager(self)
         self._sync.__enter__()
         return self

@@ -21,7 +21,8 @@ application, 40 wide); `from_thread.run` for wake-ups (it blocks the thread unti
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any, TypeVar
@@ -98,6 +99,8 @@ class Crew:
             raise BaseExceptionGroup(f"{len(self.failures)} nodes failed (run {self.frontier.id})", self.failures)
         waiting = self.frontier.waiting()
         if waiting:
+            # A cancellation may have ended the workers just as this task was about to go on.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             unit = self.frontier.plan.units[waiting[0]]
             raise self.frontier.starved(unit, self.frontier.unfilled(unit))
 
@@ -148,7 +151,12 @@ class Crew:
                     self._start(self._loop_worker, None)
 
     def _start(self, worker: Callable[..., Any], *args: Any) -> None:
+        if self.state.away and worker != self._thread_worker:
+            worker, args = self._under_state, (worker, *args)
         self._group.start(self._base.copy(), worker, *args)  # the caller's context, whoever starts it
+
+    async def _under_state(self, worker: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        await self.state.under(worker(*args))
 
     def _ended(self, error: BaseException | None) -> None:
         """A worker has ended. By an exception: a bug of ours, or its task was cancelled by somebody who found it."""
@@ -180,7 +188,7 @@ class Crew:
     # --- threads ---
 
     async def _thread_worker(self) -> None:
-        await anyio.to_thread.run_sync(self._drain, limiter=self.limiter)
+        await self._in_thread(self._drain)
         if self.failures:
             self._group.cancel()
 
@@ -260,13 +268,13 @@ class Crew:
         async def hop() -> None:
             try:
                 got.append(await self.hop(function, *args))
-            except Exception as error:
+            except BaseException as error:  # exits and interrupts too, which would end asyncio's loop from a task
                 raised.append(error)
 
         async with open_tasks(lambda error: over.set()) as tasks:
             tasks.start(self._base.copy(), hop)
             await over.wait()
-        if raised:
+        if raised and not isinstance(raised[0], self._cancelled):
             raise raised[0]
         if not got:
             raise StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
@@ -279,7 +287,37 @@ class Crew:
             with self.state.applied():
                 return function(*args)
 
-        return await anyio.to_thread.run_sync(under, limiter=self.limiter)
+        return await self._in_thread(under)
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        """Wait for a worker thread, to its end even if this task is cancelled natively, which anyio's shield lets pass."""
+        begun, ended = threading.Event(), anyio.Event()
+        got: list[T] = []
+        raised: list[BaseException] = []
+
+        def inside() -> None:
+            begun.set()
+            try:
+                got.append(function())
+            except BaseException as error:
+                raised.append(error)
+            finally:
+                self._soon(ended.set)
+
+        try:
+            await anyio.to_thread.run_sync(inside, limiter=self.limiter)
+        except self._cancelled:
+            self.stopping = True
+            while begun.is_set() and not ended.is_set():
+                try:
+                    with anyio.CancelScope(shield=True):
+                        await ended.wait()
+                except self._cancelled:
+                    continue
+            raise
+        if raised:
+            raise raised[0]
+        return got[0]
 
     # --- the loop ---
 
