@@ -5,7 +5,6 @@ A run keeps all its state to itself, so one `StitchedModule` may be called from 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -23,7 +22,7 @@ from weave.engine.frontier import Frontier
 from weave.engine.inline import drive
 from weave.engine.options import RunOptions
 from weave.engine.program import Program, bind
-from weave.engine.resources import aopen_resources, open_resources
+from weave.engine.resources import Resources
 from weave.engine.run import Run
 from weave.engine.stream import Source, Stream
 from weave.engine.tasks import Crew
@@ -109,8 +108,6 @@ class StitchedModule(nn.Module):
         self._predicate = capture_cache_outputs_predicate
         self._early_exit = early_exit
         self._ignore_extra = ignore_extra_overrides
-        self._resources: dict[Target, Any] | None = None
-        self._entered = 0  # how many `with` blocks are open; the outermost opens and closes
         self._constants: dict[Target, tuple[str, Any]] = {}  # its key as a parameter, and its value when tied
         ids = self._tie(ending)
         self._register(ids)
@@ -136,6 +133,7 @@ class StitchedModule(nn.Module):
             cache_predicate=predicate,
         )
         self._boundary = Boundary.of(plan)
+        self._resources = Resources(self._targets, registry.target_type)
         return ids
 
     def _register(self, ids: Mapping[Target, str]) -> None:
@@ -209,7 +207,7 @@ class StitchedModule(nn.Module):
 
     def _drive(self, run: Run, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> StitchedModuleOutput:
         self._boundary.give(run, inputs, outputs)
-        drive(run, self._resources)
+        drive(run, self._resources.opened)
         return StitchedModuleOutput(*self._boundary.collect(run))
 
     async def run(
@@ -264,7 +262,7 @@ class StitchedModule(nn.Module):
         self, run: Frontier, state: TorchState, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> StitchedModuleOutput:
         boundary = self._boundary
-        crew = Crew(run, state, self._options.workers, self._resources)
+        crew = Crew(run, state, self._options.workers, self._resources.opened)
         if any(way.adapter is not None for way in run.plan.given):
             run.queue(await crew.aside(boundary.give, run, inputs, outputs))
         else:
@@ -305,35 +303,19 @@ class StitchedModule(nn.Module):
 
     def __enter__(self) -> Self:
         """Open what target types need opened; their nodes find it in `firing.resources`."""
-        if not self._entered:
-            self._resources, self._stack = open_resources(self._targets, self._registry.target_type)
-        self._entered += 1
+        self._resources.enter()
         return self
 
     def __exit__(self, *raised: Any) -> bool | None:
-        self._entered -= 1
-        if self._entered:
-            return None
-        self._resources = None
-        if isinstance(self._stack, contextlib.AsyncExitStack):
-            raise StitchedModuleException("the outermost `async with stitched:` must be the last that is left")
-        return self._stack.__exit__(*raised)
+        return self._resources.leave(*raised)
 
     async def __aenter__(self) -> Self:
         """`with` for resources that are opened asynchronously; it opens the others too, in this task."""
-        if not self._entered:
-            self._resources, self._stack = await aopen_resources(self._targets, self._registry.target_type)
-        self._entered += 1
+        await self._resources.aenter()
         return self
 
     async def __aexit__(self, *raised: Any) -> bool | None:
-        self._entered -= 1
-        if self._entered:
-            return None
-        self._resources = None
-        if isinstance(self._stack, contextlib.AsyncExitStack):
-            return await self._stack.__aexit__(*raised)
-        return self._stack.__exit__(*raised)
+        return await self._resources.aleave(*raised)
 
     # --- what the seed's API also offers ---
 
@@ -376,9 +358,8 @@ class StitchedModule(nn.Module):
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         # The plan is made anew from the stitches, which pickle and copy with the modules that they are about.
         state["_stitches"] = [edge.stitch for edge in self.plan.edges]
-        for key in ("_program", "_watched", "_boundary", "_registry", "_stack"):
+        for key in ("_program", "_watched", "_boundary", "_registry", "_resources"):
             state.pop(key, None)
-        state["_resources"], state["_entered"] = None, 0
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

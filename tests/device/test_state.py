@@ -17,7 +17,6 @@ import pytest
 import torch
 from torch import nn
 
-import weave.stitched
 from tests.device.states import (
     PLAIN,
     STATES,
@@ -28,8 +27,7 @@ from tests.device.states import (
 )
 from tests.small import EXT, flow, knot
 from weave import FunctionTarget, InputArgs, ModuleTarget, StitchedModule
-from weave.builtin import PLUGINS
-from weave.plugins import Registry
+from weave.plugins import PluginSet
 from weave.spi.executor import Firing
 
 
@@ -104,7 +102,7 @@ async def test_in_what_an_executor_does_in_a_thread_too(name: str, monkeypatch: 
         async def fire(self, firing: Firing) -> None:
             firing.deliver("x", await firing.blocking(looks.at("blocking"), firing.inputs("x").args[0]))
 
-    monkeypatch.setattr(weave.stitched, "builtin_registry", lambda: Registry([*PLUGINS, Plugin(Blocks())]))
+    monkeypatch.setattr(PluginSet, "installed", lambda: PluginSet(Plugin(Blocks())))
     board: Any = Board("b")
     stitched = knot((EXT.input("x"), board.input("x")), (board.output("x"), EXT.output("y")))
     with state(name) as callers:

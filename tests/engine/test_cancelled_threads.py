@@ -11,12 +11,10 @@ import anyio
 import anyio.from_thread
 import pytest
 
-import weave.stitched
 from tests.engine.stepping import Census, computing, nothing_said_later, tasks
 from tests.small import EXT, constant, flow, knot
 from weave import FunctionTarget, StitchedModule
-from weave.builtin import PLUGINS
-from weave.plugins import Registry
+from weave.plugins import PluginSet
 from weave.spi.executor import Firing
 
 
@@ -219,7 +217,7 @@ async def test_what_an_executor_does_in_a_thread_is_waited_for(monkeypatch: pyte
         async def fire(self, firing: Firing) -> None:
             firing.deliver("x", await firing.blocking(held, firing.inputs("x").args[0]))
 
-    monkeypatch.setattr(weave.stitched, "builtin_registry", lambda: Registry([*PLUGINS, Plugin(Blocks())]))
+    monkeypatch.setattr(PluginSet, "installed", lambda: PluginSet(Plugin(Blocks())))
     board: Any = Board("b")
     stitched = knot((EXT.input("x"), board.input("x")), (board.output("x"), EXT.output("y")))
     with anyio.CancelScope() as scope:

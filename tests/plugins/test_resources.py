@@ -418,3 +418,73 @@ async def test_opened_and_closed_in_the_callers_task() -> None:
     stitched = pipeline(Needs(with_a_group), "ab")
     async with stitched:
         assert (await stitched.run({}, {}))["y"] == due("ab")
+
+
+# --- several tasks, several views ---
+
+
+async def test_a_second_task_can_not_open_what_a_first_has() -> None:
+    needs, refused = Needs(asynchronous), []
+    stitched = pipeline(needs)
+
+    async def again() -> None:
+        try:
+            async with stitched:
+                pass
+        except StitchedModuleException as error:
+            refused.append(str(error))
+
+    async with stitched, anyio.create_task_group() as group:
+        group.start_soon(again)
+        group.start_soon(stitched.run, {}, {})
+    assert "another task's `async with stitched:`" in refused[0]
+    assert needs.log == ["open a", "close a"]
+    async with stitched:
+        pass
+    assert needs.log == ["open a", "close a"] * 2
+
+
+async def test_two_tasks_at_once_open_it_once() -> None:
+    needs, outcomes = Needs(asynchronous), []
+    stitched = pipeline(needs)
+
+    async def one() -> None:
+        try:
+            async with stitched:
+                outcomes.append((await stitched.run({}, {}))["y"])
+        except StitchedModuleException:
+            outcomes.append("refused")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(one)
+        group.start_soon(one)
+    assert sorted(outcomes, key=str) == [due("a"), "refused"]
+    assert needs.log == ["open a", "close a"]
+
+
+def test_views_share_what_is_open() -> None:
+    needs = Needs(plain)
+    stitched = pipeline(needs)
+    before = stitched.with_options(max_workers=1)
+    with stitched:
+        assert before({}, {})["y"] == due("a")
+        during = stitched.with_options(max_workers=1)
+    with pytest.raises(StitchedModuleException, match="not open"):
+        during({}, {})
+
+
+async def test_with_around_async_with_is_left_in_either_order() -> None:
+    needs = Needs(plain)
+    stitched = pipeline(needs)
+    with stitched:
+        async with stitched:
+            pass
+        assert needs.log == ["open a"]
+    assert needs.log == ["open a", "close a"]
+    await stitched.__aenter__()
+    stitched.__enter__()
+    await stitched.__aexit__(None, None, None)
+    with pytest.raises(StitchedModuleException, match="must be left last"):
+        stitched.__exit__(None, None, None)
+    await stitched.__aexit__(None, None, None)
+    assert needs.log == ["open a", "close a"] * 2

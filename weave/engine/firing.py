@@ -61,7 +61,7 @@ class InlineFiring:
         """What was opened for this target by `with stitched`."""
         if self._resources is None or self.target not in self._resources:
             raise StitchedModuleException(
-                f"{self.node!r} needs resources that are not open: run inside `with stitched:`"
+                f"{self.node!r} needs resources that are not open: run inside `with stitched:` (or `async with`)"
             )
         return self._resources[self.target]
 

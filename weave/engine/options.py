@@ -32,6 +32,12 @@ class RunOptions:
         if self.max_workers is not None and self.max_workers < 1:
             raise ValueError(f"max_workers={self.max_workers}: at least one must compute; None takes one for each core")
         object.__setattr__(self, "observers", tuple(self.observers))
+        for observer in self.observers:
+            if not isinstance(observer, Observer):
+                raise TypeError(
+                    f"observers takes objects of a subclass of weave.plugins.Observer, not {observer!r}"
+                    + (": call the class" if isinstance(observer, type) else "")
+                )
         if self.timeout is not None and self.timeout < 0:
             raise ValueError(f"timeout={self.timeout}: seconds from 0 on, or None for no limit")
 

@@ -45,6 +45,7 @@ class Firings:
         view = stitched.with_options()
         notes = _Notes(self.all, [unit.node for unit in stitched.plan.units])
         view.__dict__["_program"] = watched(stitched._program, lambda: notes)
+        view.__dict__["_watched"] = None
         return view
 
     def nodes(self, what: str = "started") -> list[str]:
