@@ -44,8 +44,13 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.demo
 demo: $(VENV)/.demo
 	$(BIN)/weave demo
 
+# The packages under plugins/ are tested each for itself, as their authors would. They are not installed here: an
+# installed plugin takes part in every knot.
 test: $(VENV)/.test $(VENV)/.demo
 	$(BIN)/python -m pytest
+	for package in plugins/*; do \
+		echo "$$package"; PYTHONPATH=$$package/src $(BIN)/python -m pytest $$package/tests || exit 1; \
+	done
 
 check: $(VENV)/.lint $(VENV)/.test $(VENV)/.demo
 	$(BIN)/ruff check .
