@@ -161,9 +161,9 @@ class Watch:
 
     def started(self, index: int) -> None:
         """A unit fires."""
-        now = self._since[index] = _clock()
         if "node_started" in self._hearing:
-            self._tell("node_started", NodeStarted(**self._facts(index, now)))
+            self._tell("node_started", NodeStarted(**self._facts(index, _clock())))
+        self._since[index] = _clock()  # after the observers: what they take is not the node's time
 
     def delivered(self, index: int, port: str) -> None:
         """A unit gave a value at a port before its end."""

@@ -7,19 +7,34 @@ hooks, with an example each, are the methods of `WeaveSpec`; they return the rec
 from weave.plugins.loader import PluginRecord
 from weave.plugins.plugin_set import PluginSet
 from weave.plugins.registry import Registry
-from weave.spi.events import Observer, RunInfo
+from weave.spi.events import (
+    NodeCancelled,
+    NodeFailed,
+    NodeFinished,
+    NodeStarted,
+    Observer,
+    RunFinished,
+    RunInfo,
+    RunStarted,
+)
 from weave.spi.hooks import WeaveSpec, hookimpl
 from weave.spi.records import AdapterDef, Command, ReducerDef, TargetType, TransportType
 
 __all__ = [
     "AdapterDef",
     "Command",
+    "NodeCancelled",
+    "NodeFailed",
+    "NodeFinished",
+    "NodeStarted",
     "Observer",
     "PluginRecord",
     "PluginSet",
     "ReducerDef",
     "Registry",
+    "RunFinished",
     "RunInfo",
+    "RunStarted",
     "TargetType",
     "TransportType",
     "WeaveSpec",
