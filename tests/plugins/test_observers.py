@@ -65,7 +65,8 @@ def test_facts(driver: str) -> None:
     started, finished = [e for _, e in ear.events if isinstance(e, NodeEvent) and e.node == "f1"]
     assert (started.unit, finished.unit) == (1, 1)
     assert [started.thread, finished.thread] == threads * 2
-    assert finished.duration_ns == finished.time_ns - started.time_ns
+    # What the observers take at the start is between the two times, and not in the duration.
+    assert 0 <= finished.duration_ns <= finished.time_ns - started.time_ns
     assert (ear.end.status, ear.end.error) == ("ok", None)
     assert ear.end.duration_ns == ear.end.time_ns - run.time_ns
     with pytest.raises(AttributeError):
