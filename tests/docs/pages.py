@@ -7,7 +7,7 @@ How a page says what (markdown-it reads it, so a fence in a quotation or a list 
 - A `text` block is compared with what ran before it where the paragraph in front of it ends in "prints" or "raises".
   `…` stands for anything within a line. What is printed is compared line by line, what is raised (type, message, notes)
   word by word, so that a long message may be wrapped. A block that prints or raises must be followed by one.
-- A `console` block holds commands (`$ weave ...`) and what they print.
+- A `console` block holds commands (`$ weave ...`, `$ python -m pytest ...`) and what they print.
 - `<!-- python` opens a comment with hidden code: set-up that would be in a reader's way, or a check of what the prose says.
 - `<!-- not run: REASON -->` in front of a block keeps it from being run; the tests count these.
 - `<!-- runs on asyncio and trio -->` has the page run once on each. Otherwise its loops are asyncio's.
@@ -27,7 +27,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 
 BOTH = "<!-- runs on asyncio and trio -->"
 _HIDDEN = re.compile(r"<!-- python\n(.*?)-->\s*\Z", re.DOTALL)

@@ -7,8 +7,11 @@ import contextlib
 import inspect
 import io
 import linecache
+import os
 import re
 import shlex
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +19,13 @@ from typing import Any
 
 import anyio
 
+import weave
 from tests.docs.pages import Block, Page
 from weave.cli import main
 
 # Commands that are not `weave`'s own quick ones: they install, or compute for a minute.
 NOT_OURS = ("pip install", "make ", "weave demo")
+PYTEST = "python -m pytest"
 
 
 class SnippetFailed(AssertionError):
@@ -39,7 +44,9 @@ def run(page: Page, name: str, directory: Path, backend: str) -> dict[str, Any]:
             continue
         first = block.text.partition("\n")[0]
         if first.startswith("# file: "):
-            (directory / first.removeprefix("# file: ")).write_text(block.text)
+            file = directory / first.removeprefix("# file: ")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
         _python(block, where, names, backend)
     return names
 
@@ -91,9 +98,12 @@ def _console(block: Block, where: str) -> None:
             continue
         if command and not command.startswith(NOT_OURS):
             program, *arguments = shlex.split(command)
-            if program != "weave":
+            if command.startswith(PYTEST):
+                printed = _tested(arguments)
+            elif program == "weave":
+                printed = _printed(arguments)
+            else:
                 raise SnippetFailed(f"{where}: {command!r} is not the tests' to run; see NOT_OURS")
-            printed = _printed(arguments)
             if not matches(expected, printed):
                 raise SnippetFailed(f"{where}: {command!r} printed\n{printed}\nand the page says\n{expected}")
         command, expected = line.removeprefix("$").strip(), ""
@@ -105,6 +115,14 @@ def _printed(arguments: list[str]) -> str:
     with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written), contextlib.suppress(SystemExit):
         main(arguments)
     return written.getvalue()
+
+
+def _tested(arguments: list[str]) -> str:
+    """What pytest prints, in a process of its own that sees this weave and what the page has on its path."""
+    path = os.pathsep.join([str(Path(weave.__file__).parents[1]), *map(os.path.abspath, filter(None, sys.path))])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": ""}
+    command = [sys.executable, *arguments, "-p", "no:cacheprovider"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
 
 def matches(expected: str, said: str) -> bool:

@@ -37,6 +37,7 @@ RAISES = python("error = ValueError('no such thing')\nerror.add_note('a note')\n
         python("import anyio\nawait anyio.sleep(0)\nprint('slept')") + says("prints", "slept"),
         "<!-- not run: it would take a minute -->\n\n" + python("raise ValueError"),
         python("# file: beside.py\nX = 3") + python("import beside\nprint(beside.X)") + says("prints", "3"),
+        python("# file: under/beside.py\nX = 3") + python("import under.beside"),
         python("x = 1") + "\n```text\nnothing to compare\n```\n",
         "```console\n$ weave --version\nweave-dataflow …\n```\n",
     ],
@@ -66,6 +67,17 @@ def test_a_page_that_is_right(text: str, tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_page_that_is_wrong(text: str, match: str, tmp_path: Path) -> None:
     with pytest.raises(SnippetFailed, match=match):
         go(text, tmp_path)
+
+
+PASSES = python("# file: test_it.py\nimport weave\n\n\ndef test_it():\n    assert weave.Needle is not None")
+
+
+def test_a_pages_own_tests_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = "```console\n$ python -m pytest -q test_it.py\n. …\n… passed in …\n```\n"
+    go(PASSES + command, tmp_path)
+    with pytest.raises(SnippetFailed, match="1 failed in"):
+        go(PASSES.replace("is not None", "is None") + command, tmp_path)
 
 
 def test_faults_of_form() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import sys
 from collections.abc import Iterator
@@ -13,23 +14,26 @@ import weave
 import weave.errors
 from tests.docs.pages import DOCS, PAGES, read
 from tests.docs.running import NOT_OURS, run
+from weave.plugins import PluginSet
 
 # What may stay unrun, by page: how many blocks, and commands by name.
 NOT_RUN: dict[str, int] = {}
-COMMANDS_NOT_RUN = ["pip install weave-dataflow"]
+COMMANDS_NOT_RUN = ["pip install weave-dataflow", "pip install -e weave-strongest"]
 WITHOUT_SNIPPETS = {"reference.md"}
 
-BY_NAME = {path.name: read(path.read_text()) for path in PAGES}
+BY_NAME = {path.relative_to(DOCS).as_posix(): read(path.read_text()) for path in PAGES}
 
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty one, whose modules can be imported and are forgotten afterwards."""
+    """An empty one, whose modules can be imported and are forgotten afterwards, also as plugins."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for path in tmp_path.glob("*.py"):
-        sys.modules.pop(path.stem, None)
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+    PluginSet.forget()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +69,8 @@ def test_links_between_pages_lead_somewhere() -> None:
             if "://" in link:
                 continue
             inside += 1
-            there = BY_NAME.get(path or name)
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
+            there = BY_NAME.get(path)
             if (there is None and not (DOCS / path).is_file()) or (anchor and there and anchor not in there.anchors):
                 dead.append(f"{name}: {link}")
     assert not dead
