@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
+import weakref
 from typing import Any
 
 import anyio
 import pytest
 import torch
+from torch import nn
 
-from weave import ChangedInPlaceException, ExternalTarget, FunctionTarget, InputReducer, Needle, RunOptions
+from weave import (
+    ChangedInPlaceException,
+    ExternalTarget,
+    FunctionTarget,
+    InputReducer,
+    ModuleTarget,
+    Needle,
+    RunOptions,
+)
 from weave.testing import Gate, Sequencer
 
 EXT = ExternalTarget()
@@ -156,3 +168,128 @@ async def test_an_exception_in_a_node_on_the_portals_loop() -> None:
     stitched = Needle().stitch(EXT.input("x"), f.input()).stitch(f.output(), EXT.output("y")).knot()
     with torch.no_grad(), pytest.raises(KeyError):
         stitched({"x": 1}, {})
+
+
+# --- one tensor, several readers ---
+
+
+async def test_a_unit_may_change_what_it_has_by_two_stitches() -> None:
+    def writes(a: torch.Tensor, b: torch.Tensor) -> float:
+        return float(a.add_(1).sum())
+
+    f, x = FunctionTarget("f", writes), EXT.input("x")
+    stitched = Needle().stitch(x, f.input()).stitch(x, f.input()).stitch(f.output(), EXT.output("y")).knot()
+    assert stitched({"x": torch.zeros(2)}, {})["y"] == 2
+    assert (await stitched.run({"x": torch.zeros(2)}, {}))["y"] == 2
+
+
+async def test_two_descriptors_of_one_port_are_one_tensor() -> None:
+    order = Sequencer("reading", "written", "read")
+
+    def reads(x: torch.Tensor) -> float:
+        order.reach("reading")
+        with order("read"):
+            return float(x.sum())
+
+    def writes(x: torch.Tensor) -> None:
+        with order("written"):
+            x.add_(100)
+
+    r, w = FunctionTarget("reads", reads), FunctionTarget("writes", writes)
+    needle = Needle().stitch(EXT.input("x"), r.input()).stitch(EXT.input("x"), w.input())
+    stitched = needle.stitch(r.output(), EXT.output("sum")).knot(options=RunOptions(max_workers=2))
+    with pytest.raises(ChangedInPlaceException):
+        await stitched.run({"x": torch.zeros(2)}, {})
+
+
+class Held(nn.Module):
+    """A layer, then one that begins when `go` is reached."""
+
+    def __init__(self, go: Any) -> None:
+        super().__init__()
+        self.first, self.second, self.go = nn.Identity(), nn.Identity(), go
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x) * 1 if self.go is None else self.first(x)
+        if self.go is not None:
+            self.go()
+        return self.second(x) + 1
+
+
+@pytest.mark.parametrize("copies", [False, True])
+async def test_a_consumer_that_changes_what_the_forward_goes_on_with(copies: bool) -> None:
+    order = Sequencer("changed", "went on")
+
+    def writes(x: torch.Tensor) -> None:
+        with order("changed"):
+            x.add_(100)
+
+    net = Held(lambda: order.reach("went on"))
+    m, w = ModuleTarget("m", net), FunctionTarget("writes", writes)
+    captured = m.output("first", adapter="clone") if copies else m.output("first")
+    needle = Needle().stitch(EXT.input("x"), m.input("")).stitch(captured, w.input())
+    stitched = needle.stitch(m.output(""), EXT.output("y")).knot(options=RunOptions(max_workers=2))
+    if copies:
+        assert torch.equal((await stitched.run({"x": torch.ones(2)}, {}))["y"], torch.full((2,), 2.0))
+    else:
+        with pytest.raises(ChangedInPlaceException, match="writes"):
+            await stitched.run({"x": torch.ones(2)}, {})
+
+
+async def test_a_modules_own_result_belongs_to_its_only_consumer() -> None:
+    m, w = ModuleTarget("m", Held(None)), FunctionTarget("writes", lambda x: x.add_(100))
+    needle = Needle().stitch(EXT.input("x"), m.input("")).stitch(m.output(""), w.input())
+    stitched = needle.stitch(w.output(), EXT.output("y")).knot(options=RunOptions(max_workers=2))
+    for _ in range(50):
+        assert torch.equal((await stitched.run({"x": torch.ones(2)}, {}))["y"], torch.full((2,), 102.0))
+
+
+async def test_one_worker_keeps_order_with_adapters_among_cheap_functions() -> None:
+    called: list[str] = []
+    f = FunctionTarget("f", lambda x: called.append("f"), inline=True)
+    g = FunctionTarget("g", lambda x: called.append("g"), inline=True)
+    needle = Needle().stitch(EXT.input("x"), f.input(adapter=lambda x: x)).stitch(EXT.input("x"), g.input())
+    stitched = needle.knot(options=RunOptions(max_workers=1))
+    for _ in range(20):
+        called.clear()
+        await stitched.run({"x": 1}, {})
+        assert called == ["f", "g"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_run_that_is_over_holds_nothing(fails: bool) -> None:
+    async def node(x: Any) -> int:
+        if fails:
+            raise KeyError
+        return 1
+
+    f = FunctionTarget("f", node)
+    stitched = Needle().stitch(EXT.input("x"), f.input()).stitch(f.output(), EXT.output("y")).knot()
+    gc.collect()
+    gc.disable()
+    try:
+        tensor = torch.zeros(2)
+        alive = weakref.ref(tensor)
+        with contextlib.suppress(KeyError):
+            await stitched.run({"x": tensor}, {}, tensor)
+        del tensor
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
+async def test_cancelled_at_once_is_cancelled() -> None:
+    """The workers may hear of it before the run's own task does."""
+
+    async def waits(x: Any) -> Any:
+        await anyio.sleep_forever()
+
+    f = FunctionTarget("f", waits)
+    stitched = Needle().stitch(EXT.input("x"), f.input()).stitch(f.output(), EXT.output("y")).knot()
+    for _ in range(100):
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(stitched.run, {"x": 1}, {})
+                await anyio.lowlevel.checkpoint()
+                scope.cancel()
+        assert scope.cancelled_caught

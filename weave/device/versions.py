@@ -19,10 +19,11 @@ WITHOUT_TENSORS = frozenset({int, float, bool, str, bytes, complex, type(None), 
 class Mark:
     """The tensors in a value and their versions.
 
-    `since`: how many firings had ended; `waiting`: how many of its consumers have not.
+    `since`: how many firings had ended; `waiting`: how many of its readings are not over, by consumers and, where it
+    was delivered in the middle of a firing, by that.
     """
 
-    __slots__ = ("pairs", "since", "waiting")
+    __slots__ = ("__weakref__", "pairs", "since", "waiting")
 
     def __init__(self, pairs: tuple[tuple[torch.Tensor, int], ...], since: int, waiting: int) -> None:
         self.pairs = pairs

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weave.device.versions import Mark
 from weave.engine.run import Run, reduce
 from weave.errors import StitchedModuleException
 from weave.graph.args import InputArgs
@@ -92,6 +93,9 @@ class InlineFiring:
     def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
         self._run.put_all(exits, value)
 
+    def settled(self) -> None:
+        """Nobody runs beside this firing who could have changed what it has delivered, or be misled by it."""
+
     def check_cancelled(self) -> None:
         """Nothing cancels a run in the caller's thread but an exception there."""
 
@@ -107,26 +111,35 @@ class Stopped(BaseException):
 class TaskFiring(InlineFiring):
     """A firing under `run`: what it delivers goes on at once, and it can hop into a thread."""
 
-    __slots__ = ("_crew", "_given")
+    __slots__ = ("_crew", "_given", "_settled")
 
     def __init__(self, crew: Crew, index: int, values: list[Any]) -> None:
         super().__init__(crew.frontier, index, values, crew.resources)
         self._crew = crew
+        self._settled = False
         # Weak: a value is let go when its last consumer has it, also while its producer's forward goes on.
-        self._given: list[tuple[int, weakref.ref[Any], int]] = []
+        self._given: list[tuple[int, weakref.ref[Mark]]] = []
 
     def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
         frontier = self._crew.frontier
-        for slot, marked in frontier.fill_all(exits, value):
-            self._given += [(slot, weakref.ref(tensor), version) for tensor, version in marked.pairs]
+        given = frontier.fill_all(exits, value, held=not self._settled)
+        if given is not None and not self._settled:
+            self._given.append((given[0], weakref.ref(given[1])))
         self._crew.pass_on(frontier.count([slot for way in exits for slot in way.slots]))
+
+    def settled(self) -> None:
+        """What was delivered so far is not touched by this firing again."""
+        self.check_given()
+        self._settled = True
 
     def check_given(self) -> None:
         """What was delivered while the firing went on must be as it was then; its consumers may have it already."""
-        for slot, reference, version in self._given:
-            tensor = reference()
-            if tensor is not None and tensor._version != version:
-                raise self._crew.frontier.changed(slot, None, by=self.node)
+        frontier, given = self._crew.frontier, self._given
+        self._given = []
+        for slot, reference in given:
+            marked = reference()
+            if marked is not None and frontier.others_wait(marked) and marked.changed():
+                raise frontier.changed(slot, None, by=self.node)
 
     def check_cancelled(self) -> None:
         """Leave if the run is being stopped."""

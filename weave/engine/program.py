@@ -130,7 +130,7 @@ def bind(
         edge.adapter is not None or edge.reducer is not None for edge in plan.taken
     )
     alone = not boundary and THREAD not in lanes and not any(adapting) and None not in calls
-    if THREAD not in lanes:
+    if alone:
         ordered = lanes  # the loop is the one worker
     return Program(
         plan,

@@ -68,8 +68,11 @@ class Run:
         self.fill(way, value)
         return self.count(way.slots)
 
-    def fill(self, way: Exit, value: Any) -> Mark | None:
-        """Adapt a value at its source and fill the slots behind it. Returns the value's mark."""
+    def fill(self, way: Exit, value: Any, known: Mark | None = None) -> Mark | None:
+        """Adapt a value at its source and fill the slots behind it. Returns the value's mark.
+
+        `known`: the mark of the same value behind another exit, whose consumers and these wait on one tensor.
+        """
         if way.adapter is not None:
             value = way.adapter(value)
             if way.port.kind == "input" and way.port.call != "all" and not isinstance(value, InputArgs):
@@ -77,7 +80,11 @@ class Run:
                     f"the adapter of {self.plan.text(way.port)} returned a {type(value).__name__}: at an input it must return "
                     "an InputArgs (wrap it: InputArgs(value))"
                 )
-        marked = mark(value, len(self.fired), len(way.slots))
+        if known is not None and way.adapter is None:
+            known.waiting += len(way.slots)
+            marked: Mark | None = known
+        else:
+            marked = mark(value, len(self.fired), len(way.slots))
         for slot in way.slots:
             self.values[slot] = value
             if marked is not None:
@@ -93,17 +100,22 @@ class Run:
         self.fill_all(exits, value)
         return self.count([slot for way in exits for slot in way.slots])
 
-    def fill_all(self, exits: Sequence[Exit], value: Any) -> list[tuple[int, Mark]]:
-        """`fill` at every exit of a port; the marks with a slot of each. An adapter of one must not change the others' value."""
+    def fill_all(self, exits: Sequence[Exit], value: Any, *, held: bool = False) -> tuple[int, Mark] | None:
+        """`fill` at every exit of a port. An adapter of one must not change the others' value.
+
+        Returns a slot and the mark of the value as it is, where some exit passes it on so. `held`: the producer goes on
+        with it, and counts among those who wait.
+        """
         before = mark(value) if len(exits) > 1 else None
-        marks = []
+        plain: tuple[int, Mark] | None = None
         for way in exits:
-            marked = self.fill(way, value)
-            if marked is not None:
-                marks.append((way.slots[0], marked))
+            marked = self.fill(way, value, plain and plain[1])
+            if way.adapter is None and plain is None and marked is not None:
+                plain = way.slots[0], marked
+                marked.waiting += held
         if before is not None and before.changed():
             raise self.changed(exits[0].slots[0], before, by=self.plan.nodes[exits[0].port.target])
-        return marks
+        return plain
 
     def take(self, unit: Unit | None, entries: Sequence[Edge]) -> tuple[list[Any], list[tuple[Edge, Mark]] | None]:
         """Empty the slots of a unit (`None`: the external boundary): adapted values, and marks that others wait on."""
@@ -141,8 +153,9 @@ class Run:
 
     def check(self, unit: Unit, shared: Iterable[tuple[Edge, Mark]] | None) -> None:
         """A unit has fired: what it shares with others and what it gave must be as they were delivered."""
-        for edge, marked in shared or ():
-            if self.others_wait(marked) and marked.changed():
+        # First let go of all: a unit may have the same tensor by two stitches.
+        for edge, marked in [(edge, marked) for edge, marked in shared or () if self.others_wait(marked)]:
+            if marked.waiting > 0 and marked.changed():
                 raise self.changed(edge.slot, marked, by=unit.node)
         for way in unit.exits:
             given = self.marks[way.slots[0]]
@@ -150,7 +163,7 @@ class Run:
                 raise self.changed(way.slots[0], given, by=unit.node)
 
     def others_wait(self, marked: Mark) -> bool:
-        """A consumer of a marked value has ended; whether another has not, perhaps because it is computing just now."""
+        """A reading of a marked value is over; whether another is not, perhaps because it goes on just now."""
         marked.waiting -= 1
         return marked.waiting > 0
 

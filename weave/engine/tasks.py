@@ -82,27 +82,37 @@ class Crew:
 
     async def work(self) -> None:
         """Fire every unit. Raises what a node raised, or an `ExceptionGroup` where several failed."""
-        async with open_tasks(self._ended) as self._group:
-            try:
-                self._dispatch()
-                while self._group.running:
-                    await self._woken.wait()
-                    self._woken = anyio.Event()
-                    self._kicked = False
+        # Neither the tasks nor an exception may be held from here when this ends: a cycle of crew, frames and values
+        # would keep the run's arguments alive until the collector comes.
+        try:
+            async with open_tasks(self._ended) as self._group:
+                try:
                     self._dispatch()
-            except BaseException:
-                self.stopping = True
-                raise
-        if len(self.failures) == 1:
-            raise self.failures[0]
+                    while self._group.running:
+                        await self._woken.wait()
+                        self._woken = anyio.Event()
+                        self._kicked = False
+                        self._dispatch()
+                except BaseException:
+                    self.stopping = True
+                    raise
+        finally:
+            del self._group
         if self.failures:
-            raise BaseExceptionGroup(f"{len(self.failures)} nodes failed (run {self.frontier.id})", self.failures)
-        waiting = self.frontier.waiting()
-        if waiting:
+            raise self._failure()
+        if len(self.frontier.fired) < len(self.frontier.plan.units):
             # A cancellation may have ended the workers just as this task was about to go on.
             await anyio.lowlevel.checkpoint_if_cancelled()
-            unit = self.frontier.plan.units[waiting[0]]
-            raise self.frontier.starved(unit, self.frontier.unfilled(unit))
+            waiting = self.frontier.waiting()
+            if waiting:
+                unit = self.frontier.plan.units[waiting[0]]
+                raise self.frontier.starved(unit, self.frontier.unfilled(unit))
+
+    def _failure(self) -> BaseException:
+        failures, self.failures = self.failures, []
+        if len(failures) == 1:
+            return failures[0]
+        return BaseExceptionGroup(f"{len(failures)} nodes failed (run {self.frontier.id})", failures)
 
     # --- what is ready finds somebody ---
 
@@ -254,7 +264,7 @@ class Crew:
 
         async def wait() -> Any:
             try:
-                return await awaitable
+                return await (self.state.under(_awaited(awaitable)) if self.state.away else awaitable)
             except self._cancelled:
                 self.stopping = self.stopping or _is_cancelled()
                 raise
@@ -275,7 +285,7 @@ class Crew:
             tasks.start(self._base.copy(), hop)
             await over.wait()
         if raised and not isinstance(raised[0], self._cancelled):
-            raise raised[0]
+            raise raised.pop()  # nothing here may hold it, see `work`
         if not got:
             raise StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
         return got[0]
@@ -316,7 +326,7 @@ class Crew:
                     continue
             raise
         if raised:
-            raise raised[0]
+            raise raised.pop()  # nothing here may hold it, see `work`
         return got[0]
 
     # --- the loop ---
@@ -421,6 +431,10 @@ def _changed(before: Context) -> bool:
         return copy_context() != before
     except Exception:  # values that can't be compared, such as two tensors
         return True
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
 
 
 async def _here(function: Callable[..., T], *args: Any) -> T:

@@ -103,6 +103,7 @@ class Passage:
             # A forward that toggled the grad mode by hand, and was left before it toggled it back.
             if torch.is_grad_enabled() is not self.grad:
                 torch.set_grad_enabled(self.grad)
+        self.firing.settled()
         self._deliver_held()
         if finished and not self.left_early:
             missed(self)
@@ -140,9 +141,11 @@ class Passage:
             if out_of:
                 self._applied(out_of)
                 value = self._own(self.firing.inputs(out_of, original=value))
-        if station.leaving:
-            self._capture(station.leaving, number, lambda: value)
         over = station.module is self.table.root and not number  # then there is nothing to leave
+        if station.leaving:
+            if over:
+                self.firing.settled()
+            self._capture(station.leaving, number, lambda: value)
         if not over and (station.leaving or station.finishing):
             self._settle()
         return value

@@ -59,6 +59,13 @@ class Firing(Protocol):
     def deliver(self, port: OutPort | str, value: Any) -> None:
         """Hand a value to everything that is stitched from a port. May be called before the firing has finished."""
 
+    def settled(self) -> None:
+        """Say that what was delivered so far will not be touched by this firing again. Optional.
+
+        Until then, and else until the firing's end, a tensor that was delivered early counts as still needed by its
+        producer: a consumer that changes it in place is an error.
+        """
+
     def check_cancelled(self) -> None:
         """Raise if the run is being cancelled. For long synchronous work, between steps."""
 
