@@ -83,13 +83,17 @@ def _compare(what: str, entries: list[Entry], path: float, backend: str, pace: P
     compared: Compared = anyio.run(beside.run_async, entries, pace.times(0.8), backend=backend)
     over = Comparison(section=SECTION, what=f"{what}: over critical path ({path * 1e3:.0f} ms)")
     rows = list(compared.rows)
-    for name in compared.timed:
-        if not name.endswith(", again"):
-            spread = compared.timings.seconds(name)
-            target = TO_PATH if name.startswith("weave") else None
-            rows.append(
-                over.row(
-                    name, seconds=spread.median, clock="wall", checked=True, **judged(spread.times(1 / path), target)
-                )
-            )
+    names = [name for name in compared.timed if not name.endswith(", again")]
+    if path < NAP * 1.5:  # side by side: what is done besides sleeping, which a busy machine doesn't change
+        work = Comparison(section=SECTION, what=f"{what}: processor seconds")
+        for name in names[1:]:
+            seconds = compared.timings.seconds(name, "cpu").median
+            figures = judged(compared.timings.ratio(name, names[0], "cpu"), None)
+            rows.append(work.row(name, seconds=seconds, clock="cpu", checked=True, **figures))
+    for name in names:
+        spread = compared.timings.seconds(name)
+        target = TO_PATH if name.startswith("weave") else None
+        rows.append(
+            over.row(name, seconds=spread.median, clock="wall", checked=True, **judged(spread.times(1 / path), target))
+        )
     return rows

@@ -105,20 +105,21 @@ class Spread(NamedTuple):
 
 
 class Timings:
-    """Seconds a call, by contender and round."""
+    """Seconds a call, by contender and round, by both clocks; what is asked for is by the comparison's own unless said."""
 
-    def __init__(self) -> None:
-        self._seconds: dict[str, dict[int, float]] = {}
+    def __init__(self, clock: ClockName) -> None:
+        self.clock = clock
+        self._seconds: dict[str, dict[int, dict[ClockName, float]]] = {}
 
-    def note(self, name: str, number: int, seconds: float) -> None:
+    def note(self, name: str, number: int, seconds: dict[ClockName, float]) -> None:
         self._seconds.setdefault(name, {})[number] = seconds
 
-    def seconds(self, name: str) -> Spread:
-        return Spread.of(list(self._seconds[name].values()))
+    def seconds(self, name: str, clock: ClockName | None = None) -> Spread:
+        return Spread.of([taken[clock or self.clock] for taken in self._seconds[name].values()])
 
-    def ratio(self, name: str, baseline: str) -> Spread:
-        base = self._seconds[baseline]
-        return Spread.of([seconds / base[number] for number, seconds in self._seconds[name].items()])
+    def ratio(self, name: str, baseline: str, clock: ClockName | None = None) -> Spread:
+        by, base = clock or self.clock, self._seconds[baseline]
+        return Spread.of([taken[by] / base[number][by] for number, taken in self._seconds[name].items()])
 
 
 async def measure(contenders: Sequence[Contender], pace: Pace, clock: ClockName = "cpu") -> Timings:
@@ -132,7 +133,7 @@ async def measure(contenders: Sequence[Contender], pace: Pace, clock: ClockName 
         seconds, own_watch = await _warm(contender, pace)
         times.append(1 if own_watch or not pace.block else max(1, round(pace.block / seconds)))
         plan.append(seconds * times[-1])
-    timings, now = Timings(), CLOCKS[pace.clock(clock)]
+    timings = Timings(pace.clock(clock))
     turns = list(schedule(plan, pace))
     due = time.perf_counter() + 1.5 * pace.budget
     with_collector = gc.isenabled()
@@ -147,7 +148,7 @@ async def measure(contenders: Sequence[Contender], pace: Pace, clock: ClockName 
             if not pace.collector:
                 gc.disable()
             for place in turn:
-                timings.note(contenders[place].name, number, await _time(contenders[place], times[place], now))
+                timings.note(contenders[place].name, number, await _time(contenders[place], times[place]))
             if with_collector:
                 gc.enable()
             pace.tick((number + 1) / len(turns))
@@ -208,15 +209,17 @@ async def _warm(contender: Contender, pace: Pace) -> tuple[float, bool]:
     return max(best, 1e-7), own_watch
 
 
-async def _time(contender: Contender, times: int, clock: Callable[[], float]) -> float:
-    call = contender.call
+async def _time(contender: Contender, times: int) -> dict[ClockName, float]:
+    call, cpu_clock, wall_clock = contender.call, CLOCKS["cpu"], CLOCKS["wall"]
     result: Any = None
-    begin = clock()
+    wall, cpu = wall_clock(), cpu_clock()
     if contender.waits:
         for _ in range(times):
             result = await call()
     else:
         for _ in range(times):
             result = call()
-    seconds = clock() - begin
-    return result.seconds if type(result) is Timed else seconds / times
+    cpu, wall = cpu_clock() - cpu, wall_clock() - wall
+    if type(result) is Timed:
+        return {"cpu": result.seconds, "wall": result.seconds}
+    return {"cpu": cpu / times, "wall": wall / times}

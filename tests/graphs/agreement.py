@@ -86,7 +86,7 @@ def gradients_differ(
     return None
 
 
-def is_due(error: BaseException, due: Due, graph: Graph) -> bool:
+def is_due(error: BaseException | None, due: Due, graph: Graph) -> bool:
     message = str(error)
     if due.kind == "raised":
         if isinstance(due.error, PlannedError):

@@ -75,6 +75,8 @@ class Evaluation:
         self.evaluated: set[int] = set()
         self.deliveries: list[Delivery] = []
         self.changes: list[tuple[int, int]] = []
+        # What a module gave and has in its own hands too, which is not what an adapter has made of it.
+        self.held: dict[int, frozenset[int]] = {}
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
@@ -206,6 +208,10 @@ class Evaluation:
     def produce_captured(self, passage: Passage) -> None:
         for capture in passage.captures:
             if capture.seen:
+                if self.book is not None:
+                    seen = [tensor for call in capture.raw_versions for tensor, _ in call]
+                    target = capture.source.target
+                    self.held[target] = self.held.get(target, frozenset()) | self.book.families(seen)
                 self.produced(capture.place, capture.value)
 
     def produced(self, place: int, value: Any) -> None:
@@ -281,6 +287,7 @@ class Evaluation:
             for delivery in self.deliveries
             if family in delivery.families
             for other in (delivery.producer, delivery.consumer)
+            if other == delivery.consumer or family in self.held.get(other, ())
         )
 
     def has_ended_before(self, module: int, target: int) -> bool:

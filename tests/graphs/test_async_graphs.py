@@ -38,8 +38,9 @@ UVLOOP = pytest.param(
     "uvloop", marks=pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not made for Windows")
 )
 on_each_loop = pytest.mark.parametrize("loop", ["asyncio", "trio", UVLOOP])
-some = settings(thorough, max_examples=max(EXAMPLES // 5, 1))
+some = settings(thorough, max_examples=max(EXAMPLES // 4, 1))
 few = settings(thorough, max_examples=max(EXAMPLES // 15, 1))
+fifty_runs_each = settings(thorough, max_examples=max(EXAMPLES // 50, 1))
 
 
 def running_loop() -> str:
@@ -94,12 +95,9 @@ class Meaning:
     def of_a_call(self, result: Result) -> str | None:
         """`denied_by` for a synchronous call, which drives a loop of its own where something is `async def`."""
         if self.graph.refuses_a_synchronous_call:
-            refused = Due("refused", words=("to await",))
-            return (
-                None
-                if any(is_due(result.error, due, self.graph) for due in (refused, *self.outcome.dues))
-                else (f"raised {result.error!r} where it could not await")
-            )
+            dues = [Due("refused", words=("to await",)), *self.outcome.dues]
+            due = any(is_due(result.error, one, self.graph) for one in dues)
+            return None if due else f"raised {result.error!r}, due: {dues}"
         return self.denied_by(result, on_a_loop=self.graph.awaits)
 
 
@@ -232,7 +230,7 @@ async def all_at_once(stitched: Any, meanings: list[Meaning]) -> list[tuple[Mean
 
 
 @on_each_loop
-@few
+@fifty_runs_each
 @given(graph=graphs(ways=WAYS))
 def test_many_runs_at_once_in_one_loop(loop: str, graph: Graph) -> None:
     # What one run changes in place may be another's: a constant.
