@@ -118,13 +118,15 @@ class TaskFiring(InlineFiring):
         self._crew = crew
         self._settled = False
         # Weak: a value is let go when its last consumer has it, also while its producer's forward goes on.
-        self._given: list[tuple[int, weakref.ref[Mark]]] = []
+        self._given: list[tuple[int, weakref.ref[Mark], list[tuple[weakref.ref[Any], int]]]] = []
 
     def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
         frontier = self._crew.frontier
         given = frontier.fill_all(exits, value, held=not self._settled)
         if given is not None and not self._settled:
-            self._given.append((given[0], weakref.ref(given[1])))
+            slot, marked = given
+            tensors = [(weakref.ref(tensor), version) for tensor, version in marked.pairs]
+            self._given.append((slot, weakref.ref(marked), tensors))
         self._crew.pass_on(frontier.count([slot for way in exits for slot in way.slots]))
 
     def settled(self) -> None:
@@ -136,10 +138,18 @@ class TaskFiring(InlineFiring):
         """What was delivered while the firing went on must be as it was then; its consumers may have it already."""
         frontier, given = self._crew.frontier, self._given
         self._given = []
-        for slot, reference in given:
+        for slot, reference, tensors in given:
             marked = reference()
-            if marked is not None and frontier.others_wait(marked) and marked.changed():
-                raise frontier.changed(slot, None, by=self.node)
+            if marked is not None:
+                frontier.others_wait(marked)
+                if frontier.to_report(marked):
+                    raise frontier.changed(slot, None, by=self.node)
+                continue
+            # Its consumers have ended, and it was right until then; one that kept it has something else now.
+            for weak, version in tensors:
+                tensor = weak()
+                if tensor is not None and tensor._version != version:
+                    raise frontier.changed(slot, None, by=self.node)
 
     def check_cancelled(self) -> None:
         """Leave if the run is being stopped."""

@@ -89,6 +89,11 @@ class Frontier(Run):
         with self._lock:
             return super().others_wait(marked)
 
+    def to_report(self, marked: Mark) -> bool:
+        """As in any run, under the lock."""
+        with self._lock:
+            return super().to_report(marked)
+
     def queue(self, units: Iterable[int]) -> None:
         """Let ready units wait for whoever comes."""
         with self._lock:

@@ -155,7 +155,7 @@ class Run:
         """A unit has fired: what it shares with others and what it gave must be as they were delivered."""
         # First let go of all: a unit may have the same tensor by two stitches.
         for edge, marked in [(edge, marked) for edge, marked in shared or () if self.others_wait(marked)]:
-            if marked.waiting > 0 and marked.changed():
+            if marked.waiting > 0 and self.to_report(marked):
                 raise self.changed(edge.slot, marked, by=unit.node)
         for way in unit.exits:
             given = self.marks[way.slots[0]]
@@ -166,6 +166,13 @@ class Run:
         """A reading of a marked value is over; whether another is not, perhaps because it goes on just now."""
         marked.waiting -= 1
         return marked.waiting > 0
+
+    def to_report(self, marked: Mark) -> bool:
+        """Whether a value was changed, and nobody has said so yet: a consumer and the producer may both find it."""
+        found = marked.changed()
+        if found:
+            marked.pairs = ()
+        return found
 
     def changed(self, slot: int, marked: Mark | None, by: str = "") -> ChangedInPlaceException:
         """The error for a value that is no longer what was delivered."""
