@@ -73,6 +73,7 @@ _ERRORS = (
     "OverridesException",
     "PeerLostException",
     "PluginException",
+    "PluginWarning",
     "PortNotReachedException",
     "RemoteException",
     "UnknownPortException",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:  # "X as X" is how a type checker is told that a name is meant
     from weave.errors import OverridesException as OverridesException
     from weave.errors import PeerLostException as PeerLostException
     from weave.errors import PluginException as PluginException
+    from weave.errors import PluginWarning as PluginWarning
     from weave.errors import PortNotReachedException as PortNotReachedException
     from weave.errors import RemoteException as RemoteException
     from weave.errors import UnknownPortException as UnknownPortException

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from weave.demo import CHECKPOINT_NAME, checkpoint, job, report
+from weave.demo import CHECKPOINT_NAME, checkpoint, graphs, job, report
 from weave.demo.job import Driver
 
 from .small import Recorder, short_job
@@ -105,7 +105,7 @@ def test_what_a_node_raises_ends_the_job_as_it_is(tmp_path: Path, monkeypatch: p
     def fails(*_: object) -> float:
         raise ZeroDivisionError("in a student's training")
 
-    monkeypatch.setattr("weave.demo.graphs.BlockTrainer.__call__", fails)
+    monkeypatch.setattr(graphs.BlockTrainer, "__call__", fails)
     with pytest.raises(ZeroDivisionError, match="in a student's training") as raised:
         job.run(short_job(1), tmp_path, Recorder(), driver=Driver(max_workers=1))
     assert any("train.0" in note for note in raised.value.__notes__)
