@@ -42,7 +42,7 @@ class Pace:
         tick: told between two rounds which share of them is done.
     """
 
-    budget: float = 5.0
+    budget: float = 3.5
     fewest: int = 6
     most: int = 300
     block: float = 0.004

@@ -104,7 +104,7 @@ print(time.process_time() - begin)
 
 def _afresh(pace: Pace) -> list[Row]:
     """What a program meets that ties one graph, once: everything for the first time, and the collector on."""
-    count, times = pace.pick(1_000, 10), pace.pick(5, 1)
+    count, times = pace.pick(1_000, 10), pace.pick(3, 1)
     comparison = Comparison(section=SECTION, what=f"tying {count:,} diamonds in a fresh process, collector on")
     command = [sys.executable, "-c", _ALONE.format(count=count)]
     seconds = []

@@ -127,14 +127,15 @@ class Watch:
     def around(self) -> Iterator[None]:
         """Tell the run's beginning and end; meanwhile this context's nodes tell theirs."""
         before = watching.set(self if self.any else None)
-        self.begin()
         try:
-            yield
-        except BaseException as error:
-            self.end(error)
-            raise
-        else:
-            self.end(None)
+            self.begin()  # an observer may let an interrupt through
+            try:
+                yield
+            except BaseException as error:
+                self.end(error)
+                raise
+            else:
+                self.end(None)
         finally:
             watching.reset(before)
 
