@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, Self
 
 import anyio
 import torch
@@ -197,18 +198,10 @@ class StitchedModule(nn.Module):
     ) -> StitchedModuleOutput:
         self._boundary.check(input_overrides, output_overrides, ignore_extra=self._ignore_extra)
         run = Run(self._program, args, kwargs)
-        if not self._registry.observers and not self._options.observers:
-            return self._drive(run, input_overrides, output_overrides)
-        watch = Watch(run, "inline", self._observers())
-        if watch.any:
-            run.program = self._watched_program()
-        with watch.around():
-            return self._drive(run, input_overrides, output_overrides)
-
-    def _drive(self, run: Run, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> StitchedModuleOutput:
-        self._boundary.give(run, inputs, outputs)
-        drive(run, self._resources.opened)
-        return StitchedModuleOutput(*self._boundary.collect(run))
+        with self._observed(run, "inline"):
+            self._boundary.give(run, input_overrides, output_overrides)
+            drive(run, self._resources.opened)
+            return StitchedModuleOutput(*self._boundary.collect(run))
 
     async def run(
         self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], *args: Any, **kwargs: Any
@@ -239,12 +232,7 @@ class StitchedModule(nn.Module):
                 )
             return self._run_inline(input_overrides, output_overrides, args, kwargs)
         run = Frontier(self._program, args, kwargs, self._options.workers)
-        if not self._registry.observers and not self._options.observers:
-            return await self._run_tasks(run, state, input_overrides, output_overrides)
-        watch = Watch(run, "tasks", self._observers())
-        if watch.any:
-            run.program = self._watched_program()
-        with watch.around():
+        with self._observed(run, "tasks"):
             return await self._run_tasks(run, state, input_overrides, output_overrides)
 
     async def _run_tasks(
@@ -263,23 +251,26 @@ class StitchedModule(nn.Module):
     ) -> StitchedModuleOutput:
         boundary = self._boundary
         crew = Crew(run, state, self._options.workers, self._resources.opened)
-        if any(way.adapter is not None for way in run.plan.given):
+        if run.program.adapts_given:
             run.queue(await crew.aside(boundary.give, run, inputs, outputs))
         else:
             run.queue(boundary.give(run, inputs, outputs))
         await crew.work()
-        if any(edge.adapter is not None or edge.reducer is not None for edge in run.plan.taken):
+        if run.program.adapts_taken:
             return StitchedModuleOutput(*await crew.aside(boundary.collect, run))
         return StitchedModuleOutput(*boundary.collect(run))
 
-    def _observers(self) -> list[tuple[str, Any]]:
+    def _observed(self, run: Run, driver: Literal["inline", "tasks"]) -> AbstractContextManager[None]:
+        """Around a run: its observers hear of it. A run that nobody observes keeps the plain program."""
+        if not self._registry.observers and not self._options.observers:
+            return nullcontext()
         given = [(f"RunOptions ({type(observer).__name__})", observer) for observer in self._options.observers]
-        return [*self._registry.observers, *given]
-
-    def _watched_program(self) -> Program:
-        if self._watched is None:
-            self._watched = watched(self._program, watching.get)
-        return self._watched
+        watch = Watch(run, driver, [*self._registry.observers, *given])
+        if watch.any:
+            if self._watched is None:
+                self._watched = watched(self._program, watching.get)
+            run.program = self._watched
+        return watch.around()
 
     def stream(self, source: Source, in_flight: int = 4) -> Stream:
         """Runs over a source of inputs, at most `in_flight` under way, results in order.

@@ -59,6 +59,8 @@ class Program(NamedTuple):
     easy: bytes  # whether it is a call between plain stitches: from outputs, no adapter, no reducer
     awaits: bool
     alone: bool
+    adapts_given: bool  # whether the caller's values pass an adapter on their way in
+    adapts_taken: bool  # whether the results pass an adapter or a reducer on their way out
     made: list[Step | None]
 
     @property
@@ -126,10 +128,9 @@ def bind(
             prepared = kind.prepare(Prepared(target, unit.node, inputs, outputs, early_exit, cache_predicate))
         bindings.append(Binding(kind.shared.executor, prepared, outputs))
         calls.append(None)
-    boundary = any(way.adapter is not None for way in plan.given) or any(
-        edge.adapter is not None or edge.reducer is not None for edge in plan.taken
-    )
-    alone = not boundary and THREAD not in lanes and not any(adapting) and None not in calls
+    adapts_given = any(way.adapter is not None for way in plan.given)
+    adapts_taken = any(edge.adapter is not None or edge.reducer is not None for edge in plan.taken)
+    alone = not adapts_given and not adapts_taken and THREAD not in lanes and not any(adapting) and None not in calls
     if alone:
         ordered = lanes  # the loop is the one worker
     return Program(
@@ -142,6 +143,8 @@ def bind(
         bytes(easy),
         awaits,
         alone,
+        adapts_given,
+        adapts_taken,
         [],
     )
 

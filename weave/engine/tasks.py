@@ -142,6 +142,11 @@ class Crew:
             self._kicked = True
             self._soon(self._wake)
 
+    def _kick_here(self) -> None:
+        """`_kick` from the loop's own thread. The run's own task looks as soon as this one suspends."""
+        self._kicked = True
+        self._woken.set()
+
     def _wake(self) -> None:
         self._woken.set()
 
@@ -172,12 +177,15 @@ class Crew:
         """A worker has ended. By an exception: a bug of ours, or its task was cancelled by somebody who found it."""
         if error is not None and not self.stopping:
             if isinstance(error, self._cancelled):
-                error = StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
+                error = self._cut_off()
             self.failures.append(error)
             self.stopping = True
             self._group.cancel()
         if not self._group.running:
             self._woken.set()
+
+    def _cut_off(self) -> StitchedModuleException:
+        return StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
 
     def _failed(self, error: BaseException, unit: Unit) -> None:
         if isinstance(error, self._cancelled | StopIteration):
@@ -287,7 +295,7 @@ class Crew:
         if raised and not isinstance(raised[0], self._cancelled):
             raise raised.pop()  # nothing here may hold it, see `work`
         if not got:
-            raise StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
+            raise self._cut_off()
         return got[0]
 
     async def hop(self, function: Callable[..., T], *args: Any) -> T:
@@ -347,9 +355,7 @@ class Crew:
             index = frontier.next(LOOP)
         while index is not None and not self.stopping:
             if (for_loop or for_threads) and not self._kicked:
-                # Others are wanted if this unit suspends, and only then does the run's own task come to look.
-                self._kicked = True
-                self._woken.set()
+                self._kick_here()  # others are wanted if this unit suspends
             call, unit = calls[index], units[index]
             became: Sequence[int] = ()
             following = None
@@ -395,8 +401,7 @@ class Crew:
                 await anyio.lowlevel.checkpoint()
                 self._resting -= 1
         if for_threads and not self._kicked:
-            self._kicked = True
-            self._woken.set()
+            self._kick_here()
 
     async def _await(self, index: int) -> Sequence[int]:
         """Fire a unit of the loop lane that is more than a call, or whose adapters (user code, maybe slow) need a thread."""
