@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
@@ -59,36 +60,23 @@ def task_group(graph: Graph) -> Callable[[], Awaitable[list[Any]]]:
 
 def anyio_group(graph: Graph) -> Callable[[], Awaitable[list[Any]]]:
     """An anyio task group, a task and an event a node."""
-    feeds, functions, ends = graph.shape.feeds, graph.functions, graph.shape.ends
-
-    async def run() -> list[Any]:
-        done = [anyio.Event() for _ in feeds]
-        slots: list[Any] = [None] * len(feeds)
-
-        async def node(place: int) -> None:
-            feeders = feeds[place]
-            for feeder in feeders:
-                await done[feeder].wait()
-            arguments = [slots[feeder] for feeder in feeders] if feeders else [1]
-            slots[place] = await functions[place](*arguments)
-            done[place].set()
-
-        async with anyio.create_task_group() as group:
-            for place in range(len(feeds)):
-                group.start_soon(node, place)
-        return [slots[end] for end in ends]
-
-    return run
+    return _by_events(graph, anyio.Event, anyio.create_task_group)
 
 
 def nursery(graph: Graph) -> Callable[[], Awaitable[list[Any]]]:
     """A trio nursery, a task and an event a node."""
     import trio
 
+    return _by_events(graph, trio.Event, trio.open_nursery)
+
+
+def _by_events(
+    graph: Graph, event: Callable[[], Any], open_group: Callable[[], AbstractAsyncContextManager[Any]]
+) -> Callable[[], Awaitable[list[Any]]]:
     feeds, functions, ends = graph.shape.feeds, graph.functions, graph.shape.ends
 
     async def run() -> list[Any]:
-        done = [trio.Event() for _ in feeds]
+        done = [event() for _ in feeds]
         slots: list[Any] = [None] * len(feeds)
 
         async def node(place: int) -> None:
@@ -99,7 +87,7 @@ def nursery(graph: Graph) -> Callable[[], Awaitable[list[Any]]]:
             slots[place] = await functions[place](*arguments)
             done[place].set()
 
-        async with trio.open_nursery() as group:
+        async with open_group() as group:
             for place in range(len(feeds)):
                 group.start_soon(node, place)
         return [slots[end] for end in ends]

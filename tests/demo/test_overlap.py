@@ -22,11 +22,6 @@ from .small import TINY, tiny_batch
 LIMIT = 60
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 # --- the arithmetic ---
 
 SPANS = st.lists(

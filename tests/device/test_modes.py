@@ -22,11 +22,6 @@ from weave import StitchedModuleException
 from weave.device.state import TorchState
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 async def waits(value: Any, *more: Any) -> Any:
     await anyio.lowlevel.checkpoint()
     return value

@@ -31,11 +31,6 @@ from weave.plugins import PluginSet
 from weave.spi.executor import Firing
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 class Net(nn.Module):
     def __init__(self, looks: Looks) -> None:
         super().__init__()

@@ -18,11 +18,6 @@ from weave.plugins import PluginSet
 from weave.spi.executor import Firing
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 async def turns(count: int = 10) -> None:
     """Let the loop go round, cancelled or not."""
     with anyio.CancelScope(shield=True):

@@ -21,11 +21,6 @@ N = 300
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 async def plain(*values: int) -> int:
     return 1 + values[0]
 

@@ -17,11 +17,6 @@ from tests.small import EXT, flow, knot
 from weave import FunctionTarget, StitchedModule, StitchedModuleException
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def beside(*functions: Any, **options: Any) -> StitchedModule:
     """Each function fed by the caller, none by another; the nodes are f0, f1, ..."""
     targets = [FunctionTarget(f"f{i}", function) for i, function in enumerate(functions)]

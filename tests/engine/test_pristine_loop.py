@@ -22,11 +22,6 @@ from weave import ConstantTarget, FunctionTarget, ModuleTarget, StitchedModule
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 TICKS = 5
 
 

@@ -28,11 +28,6 @@ EXT = ExternalTarget()
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.mark.parametrize("last", ["reads", "writes"])
 async def test_a_change_while_another_consumer_computes_with_the_tensor(last: str) -> None:
     order = Sequencer("reading", "written", "first over", "second over")

@@ -27,11 +27,6 @@ EXT = ExternalTarget()
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def knot(*stitches: Any, **options: Any) -> StitchedModule:
     needle = Needle()
     for source, destination in stitches:

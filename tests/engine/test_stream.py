@@ -13,11 +13,6 @@ from weave import ExternalTarget, FunctionTarget, Needle, StitchedModule, Stitch
 EXT = ExternalTarget()
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def graph(function: Any) -> StitchedModule:
     f = FunctionTarget("f", function)
     return Needle().stitch(EXT.input("x"), f.input()).stitch(f.output(), EXT.output("y")).knot()

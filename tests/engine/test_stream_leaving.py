@@ -18,11 +18,6 @@ from weave import StitchedModuleException
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 async def quick(x: Any) -> Any:
     await anyio.lowlevel.checkpoint()
     return x

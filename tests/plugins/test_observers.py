@@ -21,12 +21,6 @@ from weave.plugins import Observer, PluginSet
 from weave.spi.events import NodeEvent, RunInfo
 from weave.testing import Gate
 
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 # --- what is told ---
 
 

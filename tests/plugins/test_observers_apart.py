@@ -23,12 +23,6 @@ from weave.plugins import Observer, PluginSet, hookimpl
 from weave.spi.events import RunInfo
 from weave.testing import Gate
 
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 # --- runs beside and inside runs ---
 
 

@@ -20,11 +20,6 @@ from weave.testing import Gate
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @dataclass(eq=False)
 class Pump(TargetWithNamedInputs, TargetWithNamedOutputs):
     """Gives what was opened for it, with what it gets."""

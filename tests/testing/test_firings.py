@@ -16,11 +16,6 @@ EXT = ExternalTarget()
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 async def double(x: Any) -> Any:
     await anyio.lowlevel.checkpoint()
     return x * 2

@@ -15,11 +15,6 @@ EXT = ExternalTarget()
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def graph(gate: Gate, after: Any = lambda x: x + 1) -> StitchedModule:
     f = FunctionTarget("after", after)
     return (

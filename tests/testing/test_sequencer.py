@@ -12,11 +12,6 @@ from weave.testing import Sequencer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 async def test_tasks_and_threads_take_their_turns() -> None:
     names = [f"step {i}" for i in range(8)]
     order, seen = Sequencer(*names), []

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import pickle
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import anyio
@@ -42,6 +42,20 @@ def drive(driver: str, stitched: StitchedModule, inputs: Any, outputs: Any, *arg
 def on_loop(backend: str, function: Callable[[], Awaitable[T]]) -> T:
     """Run an async function on a loop of its own."""
     return anyio.run(function, backend=backend)
+
+
+def at_once(
+    backend: str, runs: int, one: Callable[..., Coroutine[Any, Any, None]], cases: Sequence[tuple[Any, ...]]
+) -> None:
+    """Await `one(*case)` so many times at once, of the cases in turn, and of each at least once."""
+
+    async def all_of_them() -> None:
+        async with anyio.create_task_group() as group:
+            for index in range(max(runs, len(cases))):
+                group.start_soon(one, *cases[index % len(cases)])
+
+    if cases:
+        on_loop(backend, all_of_them)
 
 
 def within(limit: float, what: str, function: Callable[[], T]) -> T:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-import anyio
-
 from weave.graph.args import InputArgs
 from weave.graph.targets import FunctionTarget, ModuleTarget
 from weave.spi.records import ReducerDef
 from weave.stitched import StitchedModule
-from weave.testing.suites.base import PluginSuite, copied, drive, expect, in_the_plan, on_loop, pickled
+from weave.testing.suites.base import PluginSuite, at_once, copied, drive, expect, in_the_plan, pickled
 from weave.testing.suites.graphs import EXTERNAL, Asks, Stitch, packed, tie
 from weave.testing.suites.values import (
     floats,
@@ -155,13 +153,7 @@ class ReducerSuite(PluginSuite):
             if not self.same(got, example.result):
                 wrong.append(f"at {where}: got {got!r}, expected {example.result!r}")
 
-        async def all_of_them() -> None:
-            async with anyio.create_task_group() as group:
-                for index in range(max(RUNS, len(graphs))):
-                    group.start_soon(one, *graphs[index % len(graphs)])
-
-        if graphs:
-            on_loop(backend, all_of_them)
+        at_once(backend, RUNS, one, graphs)
         expect(not wrong, f"{self.name!r} with {RUNS} runs at once: {wrong[:1]}")
 
     def test_gradients(self, driver: str, example: Any) -> None:
