@@ -103,7 +103,13 @@ class StitchedModule(nn.Module):
     ) -> None:
         super().__init__()
         self._options = options
-        self._plugins = plugins if plugins is None or isinstance(plugins, PluginSet) else PluginSet(*plugins)
+        if plugins is not None and not isinstance(plugins, PluginSet):
+            if not isinstance(plugins, Iterable):
+                raise TypeError(
+                    f"plugins takes several, or a PluginSet: plugins=[...], not a {type(plugins).__name__} by itself"
+                )
+            plugins = PluginSet(*plugins)
+        self._plugins = plugins
         ending = gather(nodes)
         self._targets = tuple(ending)
         self._predicate = capture_cache_outputs_predicate

@@ -38,6 +38,13 @@ def test_events_in_order(driver: str) -> None:
     ]
 
 
+def test_one_observer_by_itself_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match=r"observers=\(Ear\(\.\.\.\),\)"):
+        RunOptions(observers=Ear())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="call the class"):
+        RunOptions(observers=(Ear,))  # type: ignore[arg-type]
+
+
 @driver
 def test_facts(driver: str) -> None:
     ear, threads = Ear(), []

@@ -415,3 +415,8 @@ def test_warnings_of_the_plugins_own_are_its_own(packages: Packages) -> None:
         warnings.simplefilter("always")
         assert tying(None)({}, {})["y"] == [1, 2]
     assert [str(warning.message) for warning in caught] == ["mine"]
+
+
+def test_one_plugin_by_itself_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match=r"plugins=\[\.\.\.\], not a module by itself"):
+        knot((EXT.input("x"), EXT.output("y")), plugins=copy)

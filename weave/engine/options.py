@@ -6,6 +6,7 @@ They can't be arguments of a call, because every keyword of a call goes to the m
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from weave.spi.events import Observer
@@ -31,6 +32,10 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.max_workers is not None and self.max_workers < 1:
             raise ValueError(f"max_workers={self.max_workers}: at least one must compute; None takes one for each core")
+        if not isinstance(self.observers, Iterable):
+            raise TypeError(
+                f"observers takes several: observers=({type(self.observers).__name__}(...),), not one by itself"
+            )
         object.__setattr__(self, "observers", tuple(self.observers))
         for observer in self.observers:
             if not isinstance(observer, Observer):

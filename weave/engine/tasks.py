@@ -11,11 +11,11 @@ Rules that the code below keeps:
   runs in a copy of the caller's context. A loop worker whose node changed its context hands over to a fresh task.
 - The first failure stops what is in flight; everything has ended before the caller hears of it; cancellation is never
   turned into anything else. Exceptions of nodes are kept aside, because a task group would wrap them.
-- The task that called `run` starts the workers, since anyio starts none from a loop's callback.
+- Workers are started by the task that called `run` or by another worker, never from a thread or a loop's callback.
 - A thread can't be interrupted: it stops between nodes, and a forward is left at its next port.
 
-Rejected: a task a node (5 `create_task`s of anyio each, and a hop a module); anyio's default limiter (shared with the
-application, 40 wide); `from_thread.run` for wake-ups (it blocks the thread until the loop has time).
+Rejected: a task a node (a task costs as much as four plain nodes, and a module a hop more); anyio's default limiter
+(shared with the application, 40 wide); `from_thread.run` for wake-ups (it blocks the thread until the loop has time).
 """
 
 from __future__ import annotations
