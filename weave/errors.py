@@ -162,3 +162,12 @@ class PluginException(_Report, LookupError):
 
 class PluginWarning(UserWarning):
     """An installed plugin could not be loaded, or has a function that looks like a hook and is none. Given once."""
+
+
+# --- traces ---
+
+
+class TraceException(_Report, ValueError):
+    """A file that is no trace of weave's, or can't be read. Attributes: `path`."""
+
+    path: str = ""

@@ -22,12 +22,14 @@ from weave.engine.boundary import Boundary, near_text
 from weave.engine.frontier import Frontier
 from weave.engine.inline import drive
 from weave.engine.options import RunOptions
+from weave.engine.profiled import profiled, profiling
 from weave.engine.program import Program, bind
+from weave.engine.recorded import RecordedFrontier, RecordedRun
 from weave.engine.resources import Resources
 from weave.engine.run import Run
 from weave.engine.stream import Source, Stream
 from weave.engine.tasks import Crew
-from weave.engine.watch import Watch, watched, watching
+from weave.engine.watch import Watch, Way, watched, watching
 from weave.errors import KnotException, OverridesException, PluginException, StitchedModuleException
 from weave.graph.adapters import EachCall
 from weave.graph.args import InputArgs
@@ -37,6 +39,8 @@ from weave.graph.owned import owned_modules
 from weave.graph.plan import Plan, build, gather, node_ids
 from weave.graph.render import counted
 from weave.graph.targets import ConstantTarget, Target
+from weave.observe.listening import binds, listening
+from weave.observe.scribe import Listener
 from weave.passage.overrides import (
     PassageInputOverrides,
     PassageOutputOverrides,
@@ -132,7 +136,7 @@ class StitchedModule(nn.Module):
 
         plan = build(ending, ids, resolve)
         predicate = None if self._predicate is always_false_predicate else self._predicate
-        self._watched: Program | None = None  # what an observed run is driven with, once there was one
+        self._others: dict[tuple[str, bool], Program] = {}  # what observed runs are driven with, once there was one
         self._program: Program = bind(
             plan,
             registry.target_type,
@@ -203,8 +207,9 @@ class StitchedModule(nn.Module):
         self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], args: Any, kwargs: Any
     ) -> StitchedModuleOutput:
         self._boundary.check(input_overrides, output_overrides, ignore_extra=self._ignore_extra)
-        run = Run(self._program, args, kwargs)
-        with self._observed(run, "inline"):
+        listeners = self._listeners()
+        run = (RecordedRun if listeners else Run)(self._program, args, kwargs)
+        with self._observed(run, "inline", listeners):
             self._boundary.give(run, input_overrides, output_overrides)
             drive(run, self._resources.opened)
             return StitchedModuleOutput(*self._boundary.collect(run))
@@ -237,8 +242,9 @@ class StitchedModule(nn.Module):
                     "the graph has async nodes, so it can't run in this thread alone: turn the modes off around the run"
                 )
             return self._run_inline(input_overrides, output_overrides, args, kwargs)
-        run = Frontier(self._program, args, kwargs, self._options.workers)
-        with self._observed(run, "tasks"):
+        listeners = self._listeners()
+        run = (RecordedFrontier if listeners else Frontier)(self._program, args, kwargs, self._options.workers)
+        with self._observed(run, "tasks", listeners):
             return await self._run_tasks(run, state, input_overrides, output_overrides)
 
     async def _run_tasks(
@@ -266,17 +272,32 @@ class StitchedModule(nn.Module):
             return StitchedModuleOutput(*await crew.aside(boundary.collect, run))
         return StitchedModuleOutput(*boundary.collect(run))
 
-    def _observed(self, run: Run, driver: Literal["inline", "tasks"]) -> AbstractContextManager[None]:
-        """Around a run: its observers hear of it. A run that nobody observes keeps the plain program."""
-        if not self._registry.observers and not self._options.observers:
-            return nullcontext()
-        given = [(f"RunOptions ({type(observer).__name__})", observer) for observer in self._options.observers]
-        watch = Watch(run, driver, [*self._registry.observers, *given])
-        if watch.any:
-            if self._watched is None:
-                self._watched = watched(self._program, watching.get)
-            run.program = self._watched
-        return watch.around()
+    def _listeners(self) -> tuple[Listener, ...]:
+        """Who hears of a run off its path."""
+        everywhere, own = listening(), self._options.listeners
+        return (*everywhere, *own) if own else everywhere
+
+    def _observed(
+        self, run: Run, driver: Literal["inline", "tasks"], listeners: tuple[Listener, ...]
+    ) -> AbstractContextManager[None]:
+        """Around a run: whoever wants to hears of it. A run that nobody observes keeps the plain program."""
+        around: AbstractContextManager[None] = nullcontext()
+        way: Way = "plain"
+        if listeners or self._registry.observers or self._options.in_line:
+            given = [(f"RunOptions ({type(observer).__name__})", observer) for observer in self._options.in_line]
+            watch = Watch(run, driver, [*self._registry.observers, *given], listeners, bind=binds(listeners))
+            around, way = watch.around(), watch.way
+        named = profiling()
+        if named or way != "plain":
+            run.program = self._program_for(way, named)
+        return around
+
+    def _program_for(self, way: Way, named: bool) -> Program:
+        program = self._others.get((way, named))
+        if program is None:
+            program = self._program if way == "plain" else watched(self._program, watching.get, way)
+            program = self._others[way, named] = profiled(program) if named else program
+        return program
 
     def stream(self, source: Source, in_flight: int = 4) -> Stream:
         """Runs over a source of inputs, at most `in_flight` under way, results in order.
@@ -351,11 +372,14 @@ class StitchedModule(nn.Module):
             ")"
         )
 
+    def _repr_html_(self) -> str:
+        return self.plan._repr_html_()
+
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         # The plan is made anew from the stitches, which pickle and copy with the modules that they are about.
         state["_stitches"] = [edge.stitch for edge in self.plan.edges]
-        for key in ("_program", "_watched", "_boundary", "_registry", "_resources"):
+        for key in ("_program", "_others", "_boundary", "_registry", "_resources"):
             state.pop(key, None)
         return state
 

@@ -11,9 +11,10 @@ import torch
 
 from tests.small import EXT, constant, knot, packed
 from weave import FunctionTarget, InputArgs
-from weave.builtin import builtin_registry
-from weave.spi.records import AdapterDef
+from weave.builtin import registry_of
+from weave.plugins import AdapterDef, PluginSet
 
+OWN = registry_of(PluginSet())
 Pair = namedtuple("Pair", "left right")
 
 
@@ -55,7 +56,7 @@ def tensors(value: Any) -> list[torch.Tensor]:
 def test_these_are_the_names() -> None:
     for name in ("clone", "detach", "cpu", "float32", "args", "first"):
         for kind in ("input", "output"):
-            assert isinstance(builtin_registry().adapter(name, kind), AdapterDef)
+            assert isinstance(OWN.adapter(name, kind), AdapterDef)
 
 
 # --- those that map tensors ---

@@ -11,9 +11,10 @@ from torch import nn
 
 from tests.small import EXT, constant, knot, module, packed
 from weave import FunctionTarget, InputArgs, ModuleTarget, StitchedModuleException
-from weave.builtin import builtin_registry
-from weave.spi.records import ReducerDef
+from weave.builtin import registry_of
+from weave.plugins import PluginSet, ReducerDef
 
+OWN = registry_of(PluginSet())
 BOTH = ("first", "last", "sum", "mean", "max", "stack", "add_original")
 INPUT_ONLY = ("concat", "keep_kwargs")
 
@@ -45,10 +46,10 @@ def plain(value: Any) -> Any:
 def test_these_are_the_names() -> None:
     for name in BOTH:
         for kind in ("input", "output"):
-            assert isinstance(builtin_registry().reducer(name, kind), ReducerDef)
+            assert isinstance(OWN.reducer(name, kind), ReducerDef)
     for name in INPUT_ONLY:
-        assert builtin_registry().reducer(name, "input").kind == "input"
-    originals = [name for name in BOTH if builtin_registry().reducer(name, "output").requires_original_output]
+        assert OWN.reducer(name, "input").kind == "input"
+    originals = [name for name in BOTH if OWN.reducer(name, "output").requires_original_output]
     assert originals == ["add_original"]
 
 

@@ -10,10 +10,11 @@ from torch import nn
 
 from tests.small import EXT, knot, plus_one
 from weave import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget
-from weave.builtin import PLUGINS, builtin_registry
-from weave.plugins import Registry, TargetType
+from weave.builtin import PLUGINS, registry_of
+from weave.plugins import PluginSet, Registry, TargetType
 from weave.spi.executor import Executor
 
+OWN = registry_of(PluginSet())
 TARGETS = {
     "module": ModuleTarget("m", nn.Identity()),
     "function": FunctionTarget("f", abs),
@@ -25,7 +26,7 @@ TARGETS = {
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_each_has_a_record(name: str) -> None:
-    record = builtin_registry().target_type(TARGETS[name])
+    record = OWN.target_type(TARGETS[name])
     assert isinstance(record, TargetType)
     assert record.name == name
     assert record.target is type(TARGETS[name])
@@ -37,27 +38,27 @@ def test_each_has_a_record(name: str) -> None:
 
 def test_the_registry_is_made_of_plugins_like_anybodys() -> None:
     registry = Registry(PLUGINS)
-    assert registry is not builtin_registry()
     assert registry.target_type(TARGETS["function"]).name == "function"
     assert registry.adapter("clone", "output").each_call
-    assert builtin_registry() is builtin_registry()
+    plugins = PluginSet()
+    assert registry_of(plugins) is registry_of(plugins)
 
 
 @pytest.mark.parametrize(
     ("name", "owned"), [("module", 1), ("function", 0), ("constant", 0), ("external", 0), ("remote", 0)]
 )
 def test_what_they_own(name: str, owned: int) -> None:
-    assert len(list(builtin_registry().target_type(TARGETS[name]).owns(TARGETS[name]))) == owned
+    assert len(list(OWN.target_type(TARGETS[name]).owns(TARGETS[name]))) == owned
 
 
 def test_functions_and_constants_own_modules_and_parameters() -> None:
     net, parameter = nn.Linear(1, 1), nn.Parameter(torch.ones(1))
-    owns = builtin_registry().target_type(TARGETS["constant"]).owns
+    owns = OWN.target_type(TARGETS["constant"]).owns
     assert list(owns(ConstantTarget("c", net))) == [net]
     assert list(owns(ConstantTarget("c", parameter))) == [parameter]
     assert list(owns(ConstantTarget("c", torch.ones(1)))) == []
     assert list(owns(ConstantTarget("c", [net]))) == []
-    assert list(builtin_registry().target_type(TARGETS["function"]).owns(FunctionTarget("f", net))) == [net]
+    assert list(OWN.target_type(TARGETS["function"]).owns(FunctionTarget("f", net))) == [net]
 
 
 def test_a_subclass_of_a_target_runs_as_its_base_does() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,8 @@ def test_the_check_has_the_traceback_and_fails(packages: Packages, capsys: pytes
     out = capsys.readouterr().out
     for words in ("failed    'bad' (bad 1.0)", "Traceback", "bad.py", "return 1 / 0", "ZeroDivisionError"):
         assert words in out
+    if not packages.real:
+        assert "1 plugin: 0 loaded, 1 failed, 0 disabled" in out
 
 
 def test_a_conflict_is_a_failure_too(packages: Packages, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,8 +219,11 @@ def test_a_new_package(tmp_path: Path, capsys: pytest.CaptureFixture[str], name:
     out = capsys.readouterr().out
     for file in made:
         assert file in out
-    for step in (f"cd {tmp_path / name}", "pip install -e .", "pytest", "weave plugins"):
+    for step in (f"cd {tmp_path / name}", 'pip install -e ".[test]"', "pytest", "weave plugins"):
         assert step in out
+    project = tomllib.loads((tmp_path / name / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["test"]
+    assert project["entry-points"]["weave.plugins"] == {name: package}
     for file in made:
         text = (tmp_path / file).read_text()
         assert "$" not in text

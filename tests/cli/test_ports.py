@@ -27,6 +27,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = run(capsys, "some_models:Net")
     assert (status, err) == (0, "")
     head, *lines = out.splitlines()
+    assert run(capsys, "torch.nn:Identity")[1].startswith("torch.nn:Identity: Identity, 1 path. It has")
     assert head.startswith("some_models:Net: Net, 5 paths")
     assert [line.split()[0] for line in lines] == [repr(name) for name in NAMES]
     assert [line.split()[1] for line in lines] == ["Net", "ModuleList", "Linear", "Linear", "Odd"]

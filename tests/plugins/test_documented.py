@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
+import weave.plugins
+from tests.plugins.test_packages_use_public_names import offences
 from weave import ExternalTarget, FunctionTarget, Needle
 from weave.builtin import builtin_records
+from weave.graph.plan import InPort, OutPort
 from weave.plugins import PluginSet
 from weave.plugins.loader import HOOKS, PluginRecord
 from weave.spi import events, executor, records
@@ -33,7 +36,6 @@ SNAPSHOT = Path(__file__).parent / "spi_snapshot.txt"
 # Hooks that neither weave itself nor a package under plugins/ implements, and why there is nobody.
 NO_USER = {
     "weave_transports": "no transport runs in this version",
-    "weave_commands": "weave's own commands must work where plugins are broken, so they are not plugins",
 }
 
 
@@ -120,7 +122,7 @@ def test_there_are_hooks() -> None:
         "TransportType",
         "Command",
     ]
-    assert len(event_types()) == len(observer_methods()) == 6
+    assert len(event_types()) == len(observer_methods()) == 10
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -178,6 +180,21 @@ def test_the_suites_checks_are_documented() -> None:
         cells = [line.split(" | ")[0] for line in said.splitlines() if line.startswith("| `test_")]
         assert set(re.findall(r"`(test_\w+)`", " ".join(cells))) == {n for n in dir(suite) if n.startswith("test_")}
         assert all(getattr(suite, name).__doc__ for name in dir(suite) if name.startswith("test_"))
+
+
+def test_whatever_a_plugin_is_written_with_is_in_one_place() -> None:
+    """What hooks are given and return, and the ports that are in it; `weave.plugins` alone need be imported from."""
+    given = [*record_types(), *event_types(), *protocols(), executor.Executor, Observer, RunInfo, InPort, OutPort]
+    for cls in given:
+        assert getattr(weave.plugins, cls.__name__) is cls
+        assert cls.__name__ in weave.plugins.__all__
+        assert f"`{cls.__name__}`" in PAGE.read_text() or f"### {cls.__name__}\n" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_the_example_in_the_code_needs_documented_names_alone(hook: str) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", inspect.getdoc(hooks()[hook]) or "", re.DOTALL)
+    assert not list(offences(textwrap.dedent(code)))
 
 
 # --- the examples in the code ---
@@ -280,6 +297,7 @@ def test_a_hook_has_a_user() -> None:
 def snapshot() -> str:
     """All that a plugin can depend on, a line each."""
     lines = ["# Written by: python -m tests.plugins.test_documented"]
+    lines += ["", "from weave.plugins import", *(f"    {name}" for name in weave.plugins.__all__)]
     for name, function in hooks().items():
         lines += ["", f"hook {name}{signature(function)}"]
     for cls in [*record_types(), PluginRecord, RunInfo, *event_types()]:

@@ -67,9 +67,9 @@ def test_facts(driver: str) -> None:
     assert (started.unit, finished.unit) == (1, 1)
     assert [started.thread, finished.thread] == threads * 2
     # What the observers take at the start is between the two times, and not in the duration.
-    assert 0 <= finished.duration_ns <= finished.time_ns - started.time_ns
+    assert 0 <= finished.duration_ms * 1e6 <= finished.time_ns - started.time_ns
     assert (ear.end.status, ear.end.error) == ("ok", None)
-    assert ear.end.duration_ns == ear.end.time_ns - run.time_ns
+    assert ear.end.duration_ms == (ear.end.time_ns - run.time_ns) / 1e6
     with pytest.raises(AttributeError):
         ear.end.status = "failed"  # type: ignore[misc]
 
@@ -229,7 +229,7 @@ def test_a_node_that_fails(driver: str) -> None:
     assert "node 'f1'" in error.__notes__[0]
     assert ear.said[-3:] == ["node_started f1", "node_failed f1", "run_finished"]
     assert ear.events[-2][1].error is ear.end.error is error
-    assert ear.events[-2][1].duration_ns >= 0
+    assert ear.events[-2][1].duration_ms >= 0
     assert ear.end.status == "failed"
     assert ear.of("f2") == []
     assert watching.get() is None

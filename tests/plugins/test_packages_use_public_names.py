@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = sorted(path.parent for path in (ROOT / "plugins").glob("*/pyproject.toml"))
 # What the reference documents. `weave.testing.pytest_plugin` is named in tests' `pytest_plugins`.
-PUBLIC = ("weave", "weave.core", "weave.plugins", "weave.testing", "weave.testing.pytest_plugin")
+PUBLIC = ("weave", "weave.cli", "weave.core", "weave.plugins", "weave.testing", "weave.testing.pytest_plugin")
 
 
 def offers(module: str) -> set[str]:
@@ -106,7 +106,7 @@ def test_only_public_names(package: Path) -> None:
         "import weave.plugins as p\np.hookimpl",
         "import weave.testing\nweave.testing.Gate\nweave.Needle",
         "from weave import plugins\nplugins.PluginSet",
-        "from weave.core import Needle\nfrom weave.plugins import Observer",
+        "from weave.core import Needle\nfrom weave.plugins import Observer\nfrom weave.cli import main",
         "from weave_other import anything\nimport weave_other.inside\nweave_other.inside.x",
         "from .weave import mine\nfrom . import mine",
         "said = 'weave.plugins'\nmore = 'weave. A sentence.'\npytest_plugins = ['weave.testing.pytest_plugin']",
@@ -126,6 +126,7 @@ def test_what_is_allowed(source: str) -> None:
         "from weave.graph.args import InputArgs",
         "from weave import engine",
         "from weave.plugins import loader",
+        "from weave.cli import added",
         "from weave.plugins.loader import PluginRecord",
         "from weave.core import *",
         "import weave\nweave.engine.run",

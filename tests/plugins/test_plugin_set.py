@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import tests.small
 import weave.plugins.plugin_set
 from tests.plugins.packages import GOOD, Packages
 from tests.small import EXT, constant, knot
@@ -176,11 +177,11 @@ def test_one_warning_for_all_that_is_wrong(packages: Packages) -> None:
     with pytest.warns(PluginWarning) as caught:
         assert tying(None)({}, {})["y"] == [1, 2]
     (said,) = [str(warning.message) for warning in caught]
+    assert caught[0].filename == tests.small.__file__, "it is shown at the line that called weave"
     for words in (
         "'bad' (bad 0.3) could not be loaded (ZeroDivisionError: division by zero)",
         "'worse' (worse 1.0) could not be loaded (SystemExit)",
-        "'odd' (odd 1.0): weave_reducer is no hook of weave's; did you mean weave_reducers?",
-        "`weave plugins check`",
+        "'odd' (odd 1.0): weave_reducer is no hook of weave's; did you mean weave_reducers? `weave plugins check`",
         "WEAVE_DISABLE_PLUGINS",
     ):
         assert words in said

@@ -29,8 +29,7 @@ from weave.engine.program import bind
 from weave.graph.check import check_form
 from weave.graph.plan import build, gather, node_ids
 from weave.graph.targets import TargetWithNamedInputs, TargetWithNamedOutputs
-from weave.plugins import PluginSet, Registry, TargetType, hookimpl
-from weave.spi.executor import Executor, Firing, Preparation
+from weave.plugins import Executor, Firing, PluginSet, Preparation, Registry, TargetType, hookimpl
 
 
 @dataclass(eq=False)

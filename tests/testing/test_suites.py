@@ -188,6 +188,19 @@ class TestFunctionsThatAreModules(TargetTypeSuite):
         return FunctionTarget("identity", nn.Identity())
 
 
+async def call(x: Any) -> Any:
+    return InputArgs(x) if x == 1 else InputArgs(x, [x], mask=x)
+
+
+class TestFunctionsThatMakeCalls(TargetTypeSuite):
+    """What they return would be the arguments of whatever is stitched from them, in number and by name."""
+
+    examples = [({"": 1}, {"": InputArgs(1)}), ({"": 2}, {"": InputArgs(2, [2], mask=2)})]
+
+    def target(self) -> Target:
+        return FunctionTarget("call", call)
+
+
 class TestConstants(TargetTypeSuite):
     examples = [
         ({}, {"": 3}),

@@ -22,12 +22,6 @@ def builtin_records() -> tuple[PluginRecord, ...]:
     )
 
 
-@functools.cache
-def builtin_registry() -> Registry:
-    """A registry of what comes with weave."""
-    return registry_of(PluginSet())
-
-
 @functools.lru_cache(maxsize=64)  # knots are tied by the thousand, mostly with one set
 def registry_of(plugins: PluginSet) -> Registry:
     """A registry of what comes with weave, and of a set of plugins."""

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 
 import weave
 
+__all__ = ["main"]
+
 # weave's own words: the module with `add_arguments(parser)` and `main(args)`, and a line about it.
 OWN = {
     "demo": ("weave.demo.command", "distil a real model block by block, and score the result"),
     "ports": ("weave.cli.ports", "list what can be stitched of a module"),
+    "trace": ("weave.cli.trace", "say what a recorded run did; make a picture of it"),
+    "graph": ("weave.cli.graph", "show a stitched graph, as text or as a picture"),
     "plugins": ("weave.cli.plugins", "list the plugins that are installed, check them, begin one"),
     "doctor": ("weave.cli.doctor", "look whether this environment has what weave needs"),
 }

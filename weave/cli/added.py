@@ -53,6 +53,8 @@ def list_all(parser: argparse.ArgumentParser, commands: Any) -> None:
 
 def add(word: str, parser: argparse.ArgumentParser, commands: Any) -> None:
     """Add the one command that is called, or end the program and say why it can't be."""
+    from weave.plugins.loader import sentences
+
     plugins = _plugins(parser, strict=True)
     claims = _registry(plugins).commands
     said = refused(claims)
@@ -62,8 +64,8 @@ def add(word: str, parser: argparse.ArgumentParser, commands: Any) -> None:
         near = difflib.get_close_matches(word, [*OWN, *(name for name in claims if name not in said)], n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else f"; there are {', '.join([*OWN, *claims])}"
         broken = "; ".join(f"{record.owner}: {record.why}" for record in plugins.failed)
-        more = f". Plugins that could not be loaded, and may bring it: {broken}" if broken else ""
-        parser.error(f"no command is called {word!r}{hint}{more}")
+        more = f"Plugins that could not be loaded, and may bring it: {broken}" if broken else ""
+        parser.error(sentences(f"no command is called {word!r}{hint}", more))
     for record in plugins.failed:
         print(
             f"weave: the plugin {record.owner} could not be loaded ({record.why}); `weave plugins check` shows more",

@@ -28,12 +28,13 @@ readme = "README.md"
 requires-python = ">=3.11"
 dependencies = ["weave-dataflow>=0.1"]
 
+# For the tests: pip install -e ".[test]"
+[project.optional-dependencies]
+test = ["pytest>=8", "trio>=0.27"]
+
 # How weave finds it: a name of your choice, and the module (or module:object) with the hooks.
 [project.entry-points."weave.plugins"]
-$name = "$package"
-
-[dependency-groups]
-test = ["pytest>=8", "trio>=0.27"]
+"$name" = "$package"
 
 [tool.hatch.build.targets.wheel]
 packages = ["src/$package"]
@@ -148,7 +149,7 @@ where something is, `WEAVE_DISABLE_PLUGINS=$name` leaves it out.
 ## Development
 
 ```
-pip install -e . --group test
+pip install -e ".[test]"
 pytest
 ```
 
@@ -191,7 +192,8 @@ def write(name: str, into: Path) -> Written:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(Template(text).substitute(name=name, package=package), encoding="utf-8")
         files.append(file)
-    steps = [f"cd {shlex.quote(str(folder))}", "pip install -e . --group test", "pytest", "weave plugins"]
+    # An extra rather than a dependency group: the pip of a fresh environment may be older than `--group` (25.1).
+    steps = [f"cd {shlex.quote(str(folder))}", 'pip install -e ".[test]"', "pytest", "weave plugins"]
     lines = "".join(f"  {step}\n" for step in steps)
     return Written(tuple(files), f"Next:\n{lines}The plugin is {files[2]}; change it there.")
 

@@ -141,7 +141,8 @@ def _check(records: Sequence[PluginRecord], notes: Mapping[int, Sequence[str]]) 
             print(f"{DENY} names {name!r}, and no plugin is called that")
     states = [record.status for record in records]
     bad = states.count("failed")
-    print(f"{len(records)} plugins: {states.count('loaded')} loaded, {bad} failed, {states.count('disabled')} disabled")
+    number = "1 plugin" if len(records) == 1 else f"{len(records)} plugins"
+    print(f"{number}: {states.count('loaded')} loaded, {bad} failed, {states.count('disabled')} disabled")
     return 1 if bad or notes else 0
 
 

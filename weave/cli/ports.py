@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
-import os
 import sys
 from typing import Any
+
+from weave.cli.finding import found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,8 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([row._asdict() for row in rows], indent=2))
         return 0
-    print(f"{args.where}: {type(module).__name__}, {len(rows)} paths. Each has an input and an output port.")
+    number = "1 path. It" if len(rows) == 1 else f"{len(rows)} paths. Each"
+    print(f"{args.where}: {type(module).__name__}, {number} has an input and an output port.")
     names = max(len(repr(row.name)) for row in rows)
     types = max(len(row.type) for row in rows)
     for row in rows:
@@ -45,26 +46,9 @@ def main(args: argparse.Namespace) -> int:
 
 def load(where: str) -> Any:
     """The `nn.Module` at `module:attribute`. Raises `LookupError` with a sentence for the user."""
-    name, _, attribute = where.partition(":")
-    if not name or not attribute:
-        raise LookupError(f"{where!r} is not of the form module:attribute, such as torchvision.models:resnet18")
     from torch import nn
 
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does, so that a file beside the user is found
-    try:
-        found: Any = importlib.import_module(name)
-    except Exception as error:  # a module may raise anything while it is imported
-        raise LookupError(f"can't import {name!r}: {type(error).__name__}: {error}") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise LookupError(f"{name!r} has no {attribute!r}")
-        found = getattr(found, part)
-    if not isinstance(found, nn.Module) and callable(found):
-        try:
-            found = found()
-        except Exception as error:
-            raise LookupError(f"calling {where} without arguments failed: {error!r}") from error
-    if not isinstance(found, nn.Module):
-        raise LookupError(f"{where} is a {type(found).__name__}, not an nn.Module")
-    return found
+    thing = found(where, nn.Module, example="torchvision.models:resnet18")
+    if not isinstance(thing, nn.Module):
+        raise LookupError(f"{where} is a {type(thing).__name__}, not an nn.Module")
+    return thing

@@ -82,13 +82,13 @@ class InlineFiring:
 
     def deliver(self, port: OutPort | str, value: Any) -> None:
         """Hand a value to everything stitched from a port."""
+        self._put_all(self.exits_at(port), value)
+
+    def exits_at(self, port: OutPort | str) -> tuple[Exit, ...]:
+        """What is stitched from a port; nothing from what is none."""
         if isinstance(port, OutPort):
-            exits = port.exits
-        else:
-            exits = tuple(
-                way for p in self._binding.outputs if p.kind == "output" and p.name == port for way in p.exits
-            )
-        self._put_all(exits, value)
+            return port.exits
+        return tuple(way for p in self._binding.outputs if p.kind == "output" and p.name == port for way in p.exits)
 
     def _put_all(self, exits: Sequence[Exit], value: Any) -> None:
         self._run.put_all(exits, value)

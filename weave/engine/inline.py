@@ -27,7 +27,7 @@ def drive(run: Run, resources: Mapping[Target, Any] | None = None) -> None:
     units, fired, steps = program.plan.units, run.fired, program.steps
     index = -1
     try:
-        for index, call in enumerate(program.calls):
+        for index, call in enumerate(run.calls()):
             step = steps[index]
             if call is None:
                 _fire(run, index, units[index], resources)

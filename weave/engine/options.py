@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from weave.observe.scribe import Listener
 from weave.spi.events import Observer
 
 
@@ -22,12 +23,15 @@ class RunOptions:
             synchronous call, hence with the same random numbers.
         timeout: seconds for one `run`; then it is cancelled and raises `TimeoutError`. `None`: no limit. A synchronous
             call of a synchronous graph can't be interrupted and has none.
-        observers: hear of every run's events, beside those that plugins bring.
+        observers: hear of every run's events, beside those that plugins bring: an `Observer` in line, a `Listener`
+            such as a `weave.observe.Recorder` off the run's path.
     """
 
     max_workers: int | None = None
     timeout: float | None = None
-    observers: tuple[Observer, ...] = ()
+    observers: tuple[Observer | Listener, ...] = ()
+    listeners: tuple[Listener, ...] = field(init=False, repr=False, compare=False, default=())
+    in_line: tuple[Observer, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         if self.max_workers is not None and self.max_workers < 1:
@@ -38,11 +42,14 @@ class RunOptions:
             )
         object.__setattr__(self, "observers", tuple(self.observers))
         for observer in self.observers:
-            if not isinstance(observer, Observer):
+            if not isinstance(observer, Observer | Listener):
                 raise TypeError(
-                    f"observers takes objects of a subclass of weave.plugins.Observer, not {observer!r}"
-                    + (": call the class" if isinstance(observer, type) else "")
+                    "observers takes objects of a subclass of weave.plugins.Observer or weave.observe.Listener, "
+                    f"not {observer!r}" + (": call the class" if isinstance(observer, type) else "")
                 )
+        # Told apart once, not at every run.
+        object.__setattr__(self, "listeners", tuple(o for o in self.observers if isinstance(o, Listener)))
+        object.__setattr__(self, "in_line", tuple(o for o in self.observers if isinstance(o, Observer)))
         if self.timeout is not None and self.timeout < 0:
             raise ValueError(f"timeout={self.timeout}: seconds from 0 on, or None for no limit")
 

@@ -8,7 +8,7 @@ values there is room for each slot's ready event and home stream, used once tran
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from weave.device.versions import Mark, mark
@@ -46,6 +46,10 @@ class Run:
         if not self._id:
             self._id = uuid.uuid4().hex[:12]
         return self._id
+
+    def calls(self) -> Iterable[Callable[..., Any] | None]:
+        """What the inline driver calls, one after another: `None` for a unit that an executor fires."""
+        return self.program.calls
 
     def check_arguments(self) -> None:
         """The run's arguments go to every module: one that is yet to be called must get them as the caller gave them."""

@@ -4,8 +4,10 @@ Nothing of this is on the path of a run that nobody observes: an observed run is
 and executors say when a node starts and ends, by drivers that don't know. Rejected: a test in every node's loop, which
 everybody would pay for, and a pluggy call an event (1 µs even with no plugin).
 
-Observers are asked for once a run. Of each, only the methods that it overrides are called. One that raises is reported
-once, by a warning of the logger `weave`, and hears no more of that run.
+There are two ways to hear of a run. A *listener* (a trace, a log) is told off the run's path, from a recording, which is
+cheap (`engine.recorded`). An *observer* is told in line, of each event as an object, by the program made here. It is
+asked for once a run, and only the methods that it overrides are called. One that raises is reported once, by a warning
+of the logger `weave`, and hears no more.
 """
 
 from __future__ import annotations
@@ -14,22 +16,30 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, Literal, Protocol
 
-import anyio
-
-from weave.engine.firing import Stopped
 from weave.engine.program import Binding, Program
+from weave.engine.recorded import (
+    RecordedFrontier,
+    RecordedRun,
+    RecordingNotes,
+    is_cancellation,
+    recorded_call,
+)
 from weave.engine.run import Run
 from weave.errors import StitchedModuleException
-from weave.graph.plan import OutPort
+from weave.graph.plan import Exit, OutPort
+from weave.observe.recording import ENDED, NODE, RUN, Recording, said
+from weave.observe.rendering import Readiness
+from weave.observe.scribe import Listener, scribe
 from weave.spi.events import (
     NodeCancelled,
     NodeFailed,
     NodeFinished,
+    NodeReady,
     NodeStarted,
     Observer,
     RunFinished,
@@ -38,9 +48,9 @@ from weave.spi.events import (
 )
 
 log = logging.getLogger("weave")
-log.addHandler(logging.NullHandler())
 
 METHODS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+Way = Literal["plain", "watched", "recorded"]
 _clock = time.perf_counter_ns
 
 
@@ -50,22 +60,37 @@ class Notes(Protocol):
     def started(self, index: int) -> None:
         """A unit fires."""
 
-    def delivered(self, index: int, port: str) -> None:
-        """A unit gave a value at a port before its end."""
+    def delivered(self, index: int, port: str, exits: tuple[Exit, ...]) -> None:
+        """A unit gave a value before its end."""
 
-    def finished(self, index: int) -> None:
-        """A unit has returned."""
+    def finished(self, index: int, result: Any = None, *, awaited: bool = False) -> None:
+        """A unit has returned; `result` where it is nothing but a call."""
 
     def raised(self, index: int, error: BaseException) -> None:
         """A unit has raised."""
 
 
 class Watch:
-    """The observers of one run. `any`: whether somebody wants to hear of its nodes."""
+    """Whoever hears of one run.
 
-    def __init__(self, run: Run, driver: Literal["inline", "tasks"], asked: Iterable[tuple[str, Any]]) -> None:
-        """`asked`: owners, with an `Observer` or what returns one (or `None`, or a list) for a `RunInfo`."""
+    `way`: the program that the run is to be driven with: the plain one, or one of those that `watched` makes.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        driver: Literal["inline", "tasks"],
+        asked: Iterable[tuple[str, Any]],
+        listeners: Sequence[Listener] = (),
+        *,
+        bind: bool = False,
+    ) -> None:
+        """`asked`: owners, with an `Observer` or what returns one (or `None`, or a list) for a `RunInfo`.
+
+        `bind`: whether the run's id and the node's name are bound round user code, for its log lines.
+        """
         self.info = RunInfo(run=run.id, plan=run.plan, driver=driver, started_at=time.time(), time_ns=_clock())
+        self._bind = bind
         self._units = run.plan.units
         self._since: dict[int, int] = {}
         self._hearing: dict[str, list[tuple[str, Callable[[Any], Any], Observer]]] = {}
@@ -83,7 +108,23 @@ class Watch:
                         self._index(owner, observer)
                     except Exception as error:
                         self._report(owner, "weave_observer", error)
-        self.any = any(name.startswith("node_") for name in self._hearing)
+        self._readiness = Readiness(run.plan) if "node_ready" in self._hearing else None
+        self._readying = threading.Lock()
+        self._listeners = tuple(listeners)
+        self._run = run
+        in_line = any(name.startswith("node_") for name in self._hearing)
+        self.way: Way = "watched" if in_line else "plain"
+        self._recording: Recording | None = None
+        self._notes: Notes | None = self if in_line else None
+        self._recorded: RecordingNotes | None = None
+        if listeners:
+            self._recording = Recording(self.info, bind=bind)
+            if in_line or driver == "tasks":
+                self.way = "watched" if in_line else "recorded"
+                self._recorded = RecordingNotes(self._recording)
+                self._notes = self._notes or self._recorded
+            else:
+                self._recording.ticks = True
 
     def _index(self, owner: str, observer: Any) -> None:
         if isinstance(observer, type) or not any(hasattr(observer, name) for name in METHODS):
@@ -126,31 +167,45 @@ class Watch:
     @contextmanager
     def around(self) -> Iterator[None]:
         """Tell the run's beginning and end; meanwhile this context's nodes tell theirs."""
-        before = watching.set(self if self.any else None)
+        before = watching.set(self._notes)
+        bound = [(RUN, RUN.set(self.info.run)), (NODE, NODE.set(...))] if self._bind else []
         try:
-            self.begin()  # an observer may let an interrupt through
+            self._begin()  # an observer may let an interrupt through
             try:
                 yield
             except BaseException as error:
-                self.end(error)
+                self._end(error)
                 raise
             else:
-                self.end(None)
+                self._end(None)
         finally:
+            for variable, token in reversed(bound):
+                variable.reset(token)
             watching.reset(before)
 
-    def begin(self) -> None:
-        """The run begins."""
+    def _begin(self) -> None:
+        if self._recording is not None and isinstance(self._run, RecordedRun | RecordedFrontier):
+            self._recording.context = copy_context()
+            self._run.recording = self._recording
+            scribe.open(self._recording, self._listeners)
         if "run_started" in self._hearing:
             self._tell("run_started", RunStarted(run=self.info, time_ns=_clock()))
+        if self._readiness is not None:
+            self._became(self._readiness.at_start(), "")
 
-    def end(self, error: BaseException | None) -> None:
-        """The run is over."""
+    def _end(self, error: BaseException | None) -> None:
+        now = _clock()
+        status: Any = "ok" if error is None else "cancelled" if is_cancellation(error) else "failed"
+        if self._recording is not None:
+            self._recording.append((ENDED, now, status, *(said(error) if error is not None else ("", ""))))
         if "run_finished" in self._hearing:
-            now = _clock()
-            status: Any = "ok" if error is None else "cancelled" if is_cancellation(error) else "failed"
             event = RunFinished(
-                run=self.info, time_ns=now, status=status, duration_ns=now - self.info.time_ns, error=error
+                run=self.info,
+                time_ns=now,
+                status=status,
+                duration_ms=(now - self.info.time_ns) / 1e6,
+                nodes=len(self._run.fired),
+                error=error,
             )
             self._tell("run_finished", event)
 
@@ -160,53 +215,65 @@ class Watch:
         thread = threading.current_thread().name
         return {"run": self.info, "time_ns": now, "node": self._units[index].node, "unit": index, "thread": thread}
 
+    def _over(self, index: int, now: int) -> dict[str, Any]:
+        return {**self._facts(index, now), "duration_ms": (now - self._since[index]) / 1e6}
+
     def started(self, index: int) -> None:
         """A unit fires."""
+        if self._recorded is not None:
+            self._recorded.started(index)
         if "node_started" in self._hearing:
             self._tell("node_started", NodeStarted(**self._facts(index, _clock())))
         self._since[index] = _clock()  # after the observers: what they take is not the node's time
 
-    def delivered(self, index: int, port: str) -> None:
-        """A unit gave a value at a port before its end."""
+    def delivered(self, index: int, port: str, exits: tuple[Exit, ...]) -> None:
+        """A unit gave a value before its end."""
+        if self._readiness is not None:
+            for way in exits:
+                self._became(self._readiness.handed_on(way.slots), self._units[index].node)
 
-    def finished(self, index: int) -> None:
+    def finished(self, index: int, result: Any = None, *, awaited: bool = False) -> None:
         """A unit has returned."""
+        if self._recorded is not None:
+            self._recorded.finished(index, result, awaited=awaited)
         if "node_finished" in self._hearing:
-            now = _clock()
-            self._tell("node_finished", NodeFinished(**self._facts(index, now), duration_ns=now - self._since[index]))
+            self._tell("node_finished", NodeFinished(**self._over(index, _clock()), awaited=awaited))
+        if self._readiness is not None:
+            self._became(self._readiness.ended(index), self._units[index].node)
 
     def raised(self, index: int, error: BaseException) -> None:
         """A unit has raised."""
+        if self._recorded is not None:
+            self._recorded.raised(index, error)
         now = _clock()
         if is_cancellation(error):
             if "node_cancelled" in self._hearing:
-                event = NodeCancelled(**self._facts(index, now), duration_ns=now - self._since[index])
-                self._tell("node_cancelled", event)
+                self._tell("node_cancelled", NodeCancelled(**self._over(index, now)))
         elif "node_failed" in self._hearing:
-            failed = NodeFailed(**self._facts(index, now), duration_ns=now - self._since[index], error=error)
-            self._tell("node_failed", failed)
+            self._tell("node_failed", NodeFailed(**self._over(index, now), error=error))
+
+    def _became(self, units: Iterator[int], by: str) -> None:
+        with self._readying:
+            ready = list(units)
+        for index in ready:
+            event = NodeReady(run=self.info, time_ns=_clock(), node=self._units[index].node, unit=index, by=by)
+            self._tell("node_ready", event)
 
 
-def is_cancellation(error: BaseException) -> bool:
-    """Whether a node ended because its run is being stopped."""
-    if isinstance(error, Stopped | GeneratorExit):  # a coroutine that is closed isn't awaited to its end
-        return True
-    try:
-        return isinstance(error, anyio.get_cancelled_exc_class())
-    except Exception:  # no loop in this thread
-        return False
+# The notes of the run that this code belongs to.
+watching: ContextVar[Any] = ContextVar("weave_watch", default=None)
 
 
-# The watch of the run that this code belongs to.
-watching: ContextVar[Watch | None] = ContextVar("weave_watch", default=None)
+def watched(program: Program, current: Callable[[], Any], way: Way) -> Program:
+    """The same program, whose units tell `current()`. "recorded": which is a recording's, so that calls are told faster."""
 
+    def told(index: int, call: Callable[..., Any]) -> Callable[..., Any]:
+        if way == "recorded":
+            return recorded_call(index, call, current, _Watched)
+        return _watched_call(index, call, current)
 
-def watched(program: Program, current: Callable[[], Notes | None]) -> Program:
-    """The same program, whose units tell `current()`."""
     return program._replace(
-        calls=tuple(
-            None if call is None else _watched_call(index, call, current) for index, call in enumerate(program.calls)
-        ),
+        calls=tuple(None if call is None else told(index, call) for index, call in enumerate(program.calls)),
         bindings=tuple(
             Binding(_WatchedExecutor(index, bound.executor, current), bound.prepared, bound.outputs)
             for index, bound in enumerate(program.bindings)
@@ -227,7 +294,7 @@ def _watched_call(index: int, call: Callable[..., Any], current: Callable[[], No
             raise
         if hasattr(type(result), "__await__"):
             return _Watched(notes, index, result)
-        notes.finished(index)
+        notes.finished(index, result)
         return result
 
     return watched_call
@@ -249,7 +316,7 @@ class _Watched:
         except BaseException as error:
             self._notes.raised(self._index, error)
             raise
-        self._notes.finished(self._index)
+        self._notes.finished(self._index, result, awaited=True)
         return result
 
     def close(self) -> None:
@@ -297,6 +364,7 @@ class _WatchedFiring:
         return getattr(self._firing, name)
 
     def deliver(self, port: OutPort | str, value: Any) -> None:
-        name = port if isinstance(port, str) else f"{port.kind} {port.name}".rstrip()
-        self._notes.delivered(self._index, name)
+        # What is no port at all is the firing's to judge, as where nobody watches.
+        name = f"{port.kind} {port.name}".rstrip() if isinstance(port, OutPort) else str(port)
+        self._notes.delivered(self._index, name, self._firing.exits_at(port))
         self._firing.deliver(port, value)

@@ -96,9 +96,10 @@ class OutPort(NamedTuple):
 
 
 class Plan:
-    """A graph, ready to run. Prints as its text; `to_dict()` and `to_mermaid()` give other forms."""
+    """A graph, ready to run. Prints as its text, shows as a picture in a notebook; `to_dict()`, `to_mermaid()`,
+    `to_dot()` and `to_svg()` give other forms."""
 
-    __slots__ = ("_ids", "consumers", "edges", "given", "others", "plain", "producers", "taken", "units")
+    __slots__ = ("__weakref__", "_ids", "consumers", "edges", "given", "others", "plain", "producers", "taken", "units")
 
     def __init__(
         self,
@@ -152,6 +153,30 @@ class Plan:
         from weave.graph.render import mermaid
 
         return mermaid(self)
+
+    def to_dot(self) -> str:
+        """The graph for Graphviz, port names on the edges. Needs nothing installed."""
+        from weave.graph.dot import dot
+        from weave.graph.picture import picture_of
+
+        return dot(picture_of(self))
+
+    def to_svg(self) -> str:
+        """The graph as a picture of its own, for light and dark pages. Laid out by python-igraph.
+
+        Raises:
+            ModuleNotFoundError: igraph is not installed: `pip install 'weave-dataflow[pictures]'`.
+            ValueError: the graph is too large to be laid out.
+        """
+        from weave.graph.picture import picture_of
+        from weave.graph.svg import svg
+
+        return svg(picture_of(self))
+
+    def _repr_html_(self) -> str:
+        from weave.graph.notebook import html
+
+        return html(self)
 
     def __str__(self) -> str:
         from weave.graph.render import plan_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from weave.graph.descriptors import IODescriptor, has_name, target_text
@@ -10,6 +10,7 @@ from weave.graph.reducers import InputReducer, OutputReducer
 from weave.graph.targets import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget, Target
 
 if TYPE_CHECKING:
+    from weave.graph.picture import Heat
     from weave.graph.plan import Edge, Plan
 
 
@@ -103,8 +104,12 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
     return {"units": units, "stitches": stitches}
 
 
-def mermaid(plan: Plan) -> str:
-    """A Mermaid flowchart: modules as boxes, functions rounded, constants as flags, the caller and ranks as stadiums."""
+def mermaid(plan: Plan, heat: Heat | None = None, outlined: Collection[str] = ()) -> str:
+    """A Mermaid flowchart: modules as boxes, functions rounded, constants as flags, the caller and ranks as stadiums.
+
+    `heat` colours nodes and says a number in each; `outlined` nodes get a thick edge. See `weave.graph.picture`.
+    """
+    heat = heat or {}
     names: dict[str, str] = {}
     lines = ["flowchart TD"]
 
@@ -128,6 +133,8 @@ def mermaid(plan: Plan) -> str:
         label = _escaped(unit.node)
         if not isinstance(unit.target, RemoteTarget):
             label = f"{label}<br/><i>{_escaped(kind)}</i>"
+        if unit.node in heat:
+            label = f"{label}<br/><b>{_escaped(heat[unit.node][1])}</b>"
         declare(unit.node, unit.target, label)
     # The caller is drawn twice, above and below, so that the picture has no loop and lays out from top to bottom.
     if plan.given:
@@ -138,12 +145,33 @@ def mermaid(plan: Plan) -> str:
         producer, consumer = plan.producers[edge.slot], plan.consumers[edge.slot]
         source = "given" if producer < 0 else names[plan.units[producer].node]
         end = "taken" if consumer < 0 else names[plan.units[consumer].node]
-        label = " → ".join(filter(None, (_port_label(edge.stitch.source_descriptor), _port_label(edge.port))))
+        label = link_label(edge.stitch.source_descriptor, edge.port)
         lines.append(f'    {source} -->|"{_escaped(label)}"| {end}' if label else f"    {source} --> {end}")
     lines.append("    classDef caller stroke-dasharray: 4 2")
     if any(isinstance(unit.target, RemoteTarget) for unit in plan.units):
         lines.append("    classDef remote stroke-dasharray: 2 2")
+    lines.extend(_mermaid_styles(names, heat, outlined))
     return "\n".join(lines) + "\n"
+
+
+def _mermaid_styles(names: Mapping[str, str], heat: Heat, outlined: Collection[str]) -> Iterable[str]:
+    """A `style` line for each coloured or outlined node, the same colours as on a light page of SVG."""
+    from weave.graph.picture import palette, step, written
+
+    for node, key in names.items():
+        said = []
+        if node in heat:
+            fill, text = palette()[step(heat[node][0])]
+            said += [f"fill:{written(fill)}", f"color:{written(text)}"]
+        if node in outlined:
+            said.append("stroke-width:4px")
+        if said:
+            yield f"    style {key} {','.join(said)}"
+
+
+def link_label(source: IODescriptor, destination: IODescriptor) -> str:
+    """The ports of a stitch, of those targets that have several: `out layers.3 → in`."""
+    return " → ".join(filter(None, (_port_label(source), _port_label(destination))))
 
 
 def _port_label(port: IODescriptor) -> str:

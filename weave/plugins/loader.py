@@ -12,6 +12,7 @@ import inspect
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Literal, cast
 
 import pluggy
@@ -20,6 +21,9 @@ from weave.errors import PluginException
 from weave.plugins.finding import ALLOW, DENY, find, names_in, same
 from weave.spi.hooks import WeaveSpec
 from weave.spi.records import AdapterDef, Command, ReducerDef, TargetType, TransportType
+
+# Modules through which weave comes to a plugin's code.
+_NOT_THEIRS = ("weave.plugins.", "importlib", "pluggy.")  # `importlib._bootstrap` and others
 
 # What each hook's implementation returns a sequence of. `weave_observer` is asked at each run instead.
 RECORDS: Mapping[str, type] = {
@@ -163,9 +167,23 @@ def examine(plugin: Any, name: str, *, builtin: bool = False, **facts: Any) -> P
     )
 
 
+def sentences(*said: str) -> str:
+    """One behind another, with full stops between those that don't end in a question."""
+    given = [text for text in said if text]
+    return " ".join([*(text if text.endswith("?") else f"{text}." for text in given[:-1]), *given[-1:]])
+
+
 def _failed(name: str, error: BaseException, facts: Mapping[str, Any], **more: Any) -> PluginRecord:
-    trace = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(type(error), error, _plugins_own(error)))
     return PluginRecord(name=name, status="failed", error=error, trace=trace, **facts, **more)
+
+
+def _plugins_own(error: BaseException) -> TracebackType | None:
+    """Where the error's traceback enters the plugin's code; all of it, where it never does."""
+    left = error.__traceback__
+    while left is not None and left.tb_frame.f_globals.get("__name__", "").startswith(_NOT_THEIRS):
+        left = left.tb_next
+    return left or error.__traceback__
 
 
 def _asked(manager: pluggy.PluginManager, hook: str) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 import types
 import warnings
@@ -11,7 +12,7 @@ from typing import Any, Self
 
 from weave.errors import PluginException, PluginWarning
 from weave.plugins.finding import DENY, STRICT, strict
-from weave.plugins.loader import PluginRecord, examine, installed, name_of
+from weave.plugins.loader import PluginRecord, examine, installed, name_of, sentences
 
 # Two first knots in two threads load once. Reentrant, so that a plugin which ties a knot while it is imported is told
 # so, instead of waiting for itself.
@@ -124,7 +125,16 @@ def _warn(records: Iterable[PluginRecord]) -> None:
     said += [f"{record.owner}: {remark}" for record in records for remark in record.remarks]
     if said:
         warnings.warn(
-            f"weave's plugins: {'; '.join(said)}. `weave plugins check` shows more; {DENY}=NAME,... leaves plugins out",
+            "weave's plugins: "
+            + sentences("; ".join(said), f"`weave plugins check` shows more; {DENY}=NAME,... leaves plugins out"),
             PluginWarning,
-            stacklevel=2,
+            stacklevel=_outside(),
         )
+
+
+def _outside() -> int:
+    """The `stacklevel` of whoever called weave: it is at his line that Python shows a warning."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "weave":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from weave.errors import PluginException
 from weave.graph.targets import Target
-from weave.plugins.loader import PluginRecord, examine, name_of
+from weave.plugins.loader import PluginRecord, examine, name_of, sentences
 from weave.spi.records import AdapterDef, Command, ReducerDef, TargetType, TransportType
 
 _R = TypeVar("_R")
@@ -61,8 +61,10 @@ class Registry:
                 return found
         known = ", ".join(sorted(cls.__name__ for cls in self._types))
         raise PluginException(
-            f"no executor is registered for {type(target).__name__} targets (known: {known}); "
-            f"a plugin's weave_target_types() must return a TargetType for it{self._broken()}",
+            self._missed(
+                f"no executor is registered for {type(target).__name__} targets (known: {known}); "
+                "a plugin's weave_target_types() must return a TargetType for it"
+            ),
             name=type(target).__name__,
         )
 
@@ -117,14 +119,18 @@ class Registry:
         names = sorted(names)
         near = difflib.get_close_matches(name, names, n=3)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are {', '.join(names) or 'none'}"
-        return PluginException(f"no {what} is called {name!r}; {hint}{self._broken()}", name=name, nearest=tuple(near))
+        said = self._missed(f"no {what} is called {name!r}; {hint}")
+        return PluginException(said, name=name, nearest=tuple(near))
 
-    def _broken(self) -> str:
-        """Plugins that failed or are disabled, for whoever misses a name: it may have been theirs."""
+    def _missed(self, said: str) -> str:
+        """With the plugins that failed or are disabled, for whoever misses a name: it may have been theirs."""
         failed = [f"{record.owner}: {record.why}" for record in self.records if record.status == "failed"]
-        said = f". Plugins that could not be loaded, and may bring it: {'; '.join(failed)}" if failed else ""
         disabled = [record.owner for record in self.records if record.status == "disabled"]
-        return f"{said}. Plugins that are disabled: {', '.join(disabled)}" if disabled else said
+        return sentences(
+            said,
+            f"Plugins that could not be loaded, and may bring it: {'; '.join(failed)}" if failed else "",
+            f"Plugins that are disabled: {', '.join(disabled)}" if disabled else "",
+        )
 
 
 def _only(claims: _Claims[_R], what: str) -> _R:

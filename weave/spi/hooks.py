@@ -26,7 +26,7 @@ class WeaveSpec:
         """Kinds of target, each with its executor.
 
         ```python
-        from weave.graph.targets import TargetWithOutput
+        from weave import TargetWithOutput
         from weave.plugins import TargetType, hookimpl
 
         class Clock(TargetWithOutput):
@@ -115,7 +115,7 @@ class WeaveSpec:
 
         class Loud(Observer):
             def node_finished(self, event):
-                print(event.node, event.duration_ns / 1e6, "ms")
+                print(event.node, event.duration_ms, "ms")
 
         @hookimpl
         def weave_observer(run):

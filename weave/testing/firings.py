@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from weave.engine.watch import is_cancellation, watched
+from weave.engine.recorded import is_cancellation
+from weave.engine.watch import watched
+from weave.graph.plan import Exit
 from weave.stitched import StitchedModule
 
 
@@ -44,8 +46,8 @@ class Firings:
         """The same graph, as a view whose runs are written down here. Runs of the original are not."""
         view = stitched.with_options()
         notes = _Notes(self.all, [unit.node for unit in stitched.plan.units])
-        view.__dict__["_program"] = watched(stitched._program, lambda: notes)
-        view.__dict__["_watched"] = None
+        view.__dict__["_program"] = watched(stitched._program, lambda: notes, "watched")
+        view.__dict__["_others"] = {}
         return view
 
     def nodes(self, what: str = "started") -> list[str]:
@@ -85,10 +87,10 @@ class _Notes:
     def started(self, index: int) -> None:
         self._note("started", index)
 
-    def delivered(self, index: int, port: str) -> None:
+    def delivered(self, index: int, port: str, exits: tuple[Exit, ...]) -> None:
         self._note("delivered", index, port)
 
-    def finished(self, index: int) -> None:
+    def finished(self, index: int, result: object = None, *, awaited: bool = False) -> None:
         self._note("finished", index)
 
     def raised(self, index: int, error: BaseException) -> None:

@@ -23,11 +23,12 @@ def test_the_entry_point_is_the_plugin() -> None:
     (record,) = PluginSet(importlib.import_module(where)).records
     assert record.status == "loaded"
     assert record.remarks == ()
-    assert set(record.hooks) == {"weave_adapters", "weave_reducers"}
+    assert set(record.hooks) == {"weave_adapters", "weave_commands", "weave_reducers"}
     assert {p.name for provided in record.provides.values() for p in provided} == {
         "hf.hidden",
         "hf.logits",
         "hf.last_hidden_state",
+        "hf-roles",
     }
 
 

@@ -50,9 +50,6 @@ class TestTokenize(TargetTypeSuite):
         TargetExample(inputs={"": InputArgs()}, raises=ValueError),
     ]
     refused = [("input", "x"), ("output", "x")]
-    # It hands its output to a function of one value, and an InputArgs is spread over the arguments. Below, in
-    # test_its_result_goes_to_several.
-    test_several_stitches_from_a_port = None
 
     def target(self) -> FunctionTarget:
         return tokenize(make())

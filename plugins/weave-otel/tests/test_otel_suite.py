@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from weave.plugins import NodeCancelled, NodeFailed, NodeFinished, RunFinished
 from weave.testing import ObserverSuite
 
 from traces import Traces
@@ -38,13 +39,15 @@ class TestTelemetry(ObserverSuite):
         """Each start has its span and each end its status; a run's spans are its own."""
         told: Counter[tuple[Any, ...]] = Counter()
         for event in events:
-            match type(event).__name__:
-                case "RunFinished":
+            match event:
+                case RunFinished():
                     told[event.run.run, "weave.run", event.status] += 1
-                case "NodeFinished":
+                case NodeFinished():
                     told[event.run.run, f"weave.node {event.node}", "ok"] += 1
-                case "NodeFailed" | "NodeCancelled" as kind:
-                    told[event.run.run, f"weave.node {event.node}", kind.removeprefix("Node").lower()] += 1
+                case NodeFailed():
+                    told[event.run.run, f"weave.node {event.node}", "failed"] += 1
+                case NodeCancelled():
+                    told[event.run.run, f"weave.node {event.node}", "cancelled"] += 1
         spans = self.traces.spans
         made = Counter(
             (s.attributes["weave.run.id"], s.name, s.attributes["weave.status"]) for s in spans if s.attributes

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import torch
 
-from weave import UnknownPortException
+from weave import InputArgs, UnknownPortException
 from weave.graph.targets import TargetWithNamedInputs, TargetWithNamedOutputs
 from weave.plugins import TargetType, hookimpl
 from weave.testing import TargetExample, TargetTypeSuite
@@ -108,6 +108,25 @@ class RightInline(Suite):
             return "inline"
 
     plugin = Plugin(Inline(), prepare=named)
+
+
+class Calls:
+    """Gives calls: what they are made of would be the arguments of whatever is stitched from it."""
+
+    async def fire(self, firing: Any) -> None:
+        x = x_of(firing)
+        firing.deliver("same", InputArgs(x, [x], k=x))
+        await (anyio.sleep_forever() if x < 0 else anyio.lowlevel.checkpoint())
+        firing.deliver("double", InputArgs(x * 2))
+
+
+class RightCalls(Suite):
+    plugin = Plugin(Calls(), prepare=named)
+    examples = [
+        ({"x": 1}, {"same": InputArgs(1, [1], k=1), "double": InputArgs(2)}),
+        ({"x": 2}, {"same": InputArgs(2, [2], k=2), "double": InputArgs(4)}),
+    ]
+    lasting = TargetExample(inputs={"x": -1}, outputs={"same": InputArgs(-1, [-1], k=-1)})
 
 
 # --- the record ---

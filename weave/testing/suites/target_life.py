@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from weave.engine.options import RunOptions
+from weave.graph.args import InputArgs
 from weave.graph.targets import FunctionTarget
 from weave.stitched import StitchedModule
 from weave.testing.suites.base import expect, on_loop, within
@@ -180,7 +181,7 @@ class LifeChecks(TargetSuiteBase):
         for name in example.outputs:
             hears = FunctionTarget(f"hears {name}", passed)
             stitches += [
-                (self.port(target, "output", name), hears.input()),
+                (self.port(target, "output", name), hears.input(adapter=InputArgs)),  # whatever the value is
                 (hears.output(), EXTERNAL.output(f"got {name}")),
             ]
             when.append(("finished", hears.name))

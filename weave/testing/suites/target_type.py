@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 from weave.errors import KnotException
+from weave.graph.args import InputArgs
 from weave.graph.targets import FunctionTarget
 from weave.testing.suites.base import copied, expect, on_loop, pickled
 from weave.testing.suites.graphs import EXTERNAL, passed, tie
@@ -110,11 +111,12 @@ class TargetTypeSuite(LifeChecks, ResourceChecks):
 
     def test_several_stitches_from_a_port(self, driver: str, example: Any) -> None:
         """A value goes to everybody that is stitched."""
+        # `adapter=InputArgs`: the value as it is, also one that is an `InputArgs`, which would be a call of its own.
         target = self._target(example)
         stitches = self.stitches(example, target)
         for name in example.outputs:
             again = FunctionTarget(f"again {name}", passed)
-            stitches += [(self.port(target, "output", name), again.input())]
+            stitches += [(self.port(target, "output", name), again.input(adapter=InputArgs))]
             stitches += [(again.output(), EXTERNAL.output(f"again {name}"))]
         [out] = self.drive(driver, tie(stitches, target, plugins=self.plugins), example)
         self.check(out, example, "two stitches from a port")

@@ -35,6 +35,7 @@ from torch import nn
 
 _BLOCK = re.compile(r"block\.(\d+)(?:\.(attention|mlp))?")
 SINGLE = ("embeddings", "final_norm", "lm_head")
+PARTS = ("", ".attention", ".mlp")  # of a block, behind its number
 
 
 class Ends(NamedTuple):
@@ -123,14 +124,22 @@ class Structure:
             return Ends(path, path)
         return _attention(block) if part == "attention" else _mlp(block)
 
+    def names(self) -> tuple[str, ...]:
+        """What the roles of a model with these blocks are called, whether or not it has them all.
+
+        Raises:
+            Missing: which its blocks are can't be told.
+        """
+        return ("embeddings", *(f"block.{i}{part}" for i in range(self.count) for part in PARTS), *SINGLE[1:])
+
     def roles(self) -> dict[str, Ends]:
         """Every role that the model has."""
         try:
-            blocks = [f"block.{i}{part}" for i in range(self.count) for part in ("", ".attention", ".mlp")]
+            names = self.names()
         except Missing:
-            blocks = []
+            names = SINGLE
         found = {}
-        for role in ("embeddings", *blocks, "final_norm", "lm_head"):
+        for role in names:
             try:
                 ends = self.find(role)
             except Missing:

@@ -93,7 +93,7 @@ class RunTelemetry(Observer):
         facts[names.STATUS] = status
         if status == "failed" and error is not None:
             facts[names.ERROR_TYPE] = names.error_type(error)
-        histogram.record(event.duration_ns / 1e9, facts, context=context)
+        histogram.record(event.duration_ms / 1e3, facts, context=context)
 
     def _end(self, span: Span, time_ns: int, status: str, error: BaseException | None) -> None:
         """End a span. Being cancelled is no error: whoever did it meant to, and has the error that made him in his trace."""

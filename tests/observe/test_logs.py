@@ -1,0 +1,537 @@
+"""Runs as log lines: silent until asked, in the application's own log, and the user's lines know their run and node."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import structlog
+import torch
+from structlog.contextvars import bound_contextvars, get_contextvars
+
+from weave import ExternalTarget, FunctionTarget, Needle
+from weave.observe import ContextFilter, flush
+from weave.observe.logs import logs
+from weave.stitched import StitchedModule
+
+user = structlog.get_logger("user")
+
+
+class Log:
+    """A structlog that writes JSON, as services have it."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+
+    def configure(self, level: int = logging.DEBUG, *processors: Any) -> None:
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.add_log_level,
+                *processors,
+                structlog.processors.JSONRenderer(),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(level),
+            logger_factory=structlog.PrintLoggerFactory(self.stream),
+        )
+
+    def lines(self, event: str = "") -> list[dict[str, Any]]:
+        flush()
+        said = [json.loads(line) for line in self.stream.getvalue().splitlines()]
+        return [line for line in said if line["event"].startswith(event)]
+
+    def counts(self) -> dict[str, int]:
+        names = [line["event"] for line in self.lines()]
+        return {name: names.count(name) for name in names}
+
+
+@pytest.fixture(autouse=True)
+def _unconfigured() -> Iterator[None]:
+    """Every test finds structlog and the logger `weave` as they come, and leaves them so."""
+    standard = logging.getLogger("weave")
+    before = standard.level
+    structlog.reset_defaults()
+    logs._reported = False
+    yield
+    flush()
+    structlog.reset_defaults()
+    standard.setLevel(before)
+    logs._reported = False
+
+
+@pytest.fixture
+def log() -> Log:
+    made = Log()
+    made.configure()
+    return made
+
+
+def says(name: str) -> Callable[[Any], Any]:
+    """A function that logs a line of the user's own."""
+
+    def say(x: Any) -> Any:
+        user.info(f"user in {name}", x=x)
+        return x
+
+    return say
+
+
+def says_awaited(name: str) -> Callable[[Any], Any]:
+    async def say(x: Any) -> Any:
+        user.info(f"user in {name}", x=x)
+        await anyio.lowlevel.checkpoint()
+        user.info(f"user in {name}", x=x)
+        return x
+
+    return say
+
+
+def chain(*nodes: tuple[str, Callable[..., Any]]) -> StitchedModule:
+    caller, needle = ExternalTarget(), Needle()
+    before: Any = caller.input("x")
+    for name, function in nodes:
+        target = FunctionTarget(name, function)
+        needle.stitch(before, target.input())
+        before = target.output()
+    return needle.stitch(before, caller.output("y")).knot()
+
+
+def plain() -> StitchedModule:
+    return chain(("one", says("one")), ("two", says("two")))
+
+
+def mixed() -> StitchedModule:
+    return chain(("one", says("one")), ("two", says_awaited("two")), ("three", says("three")))
+
+
+def check_bound(lines: list[dict[str, Any]], *, runs: int = 1) -> None:
+    """Every line of the user's own has its node, and all of a run the run's id; a run is known by its x."""
+    said = [line for line in lines if line["event"].startswith("user")]
+    assert said
+    ids: dict[Any, set[str]] = {}
+    for line in said:
+        assert line["event"] == f"user in {line['weave_node']}"
+        ids.setdefault(line["x"], set()).add(line["weave_run_id"])
+    assert len(ids) == runs
+    assert all(len(found) == 1 for found in ids.values()), ids
+    assert len(set.union(*ids.values())) == runs
+    assert {line["weave_run_id"] for line in lines if line["event"] == "run.finished"} == set.union(*ids.values())
+
+
+# --- silence ---
+
+
+def run_program(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "program.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import logging, sys
+            from weave import ExternalTarget, FunctionTarget, Needle
+            caller, f = ExternalTarget(), FunctionTarget("f", lambda x: x + 1)
+            stitched = Needle().stitch(caller.input("x"), f.input()).stitch(f.output(), caller.output("y")).knot()
+            """
+        )
+        + textwrap.dedent(body)
+    )
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "WEAVE_TRACE"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+RUNS = """
+stitched({"x": 1}, {})
+import anyio
+anyio.run(stitched.run, {"x": 1}, {})
+try:
+    stitched({"x": "no number"}, {})
+except TypeError:
+    pass
+from weave.observe import flush
+flush()
+"""
+
+
+@pytest.mark.parametrize("before", ["", "import structlog\n", "import structlog\nstructlog.get_logger()\n"])
+def test_a_program_that_configures_nothing_prints_nothing(tmp_path: Path, before: str) -> None:
+    done = run_program(tmp_path, before + RUNS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_program_that_configures_only_the_root_logger_hears_no_debug(tmp_path: Path) -> None:
+    done = run_program(tmp_path, "logging.basicConfig(level=logging.INFO)\n" + RUNS)
+    assert done.stdout == ""
+    said = [line.split()[0] for line in done.stderr.splitlines()]
+    assert [word.split(":")[2] for word in said if word.startswith("INFO:weave:")] == [
+        "run.started",
+        "run.finished",
+    ] * 3
+    assert "node." not in done.stderr
+
+
+# --- the standard library's logging ---
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_the_standard_logger(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(level, "weave"):
+        plain()({"x": 1}, {})
+        flush()
+    said = [(record.levelname, record.getMessage().split()[0]) for record in caplog.records if record.name == "weave"]
+    nodes = [("DEBUG", "node.started"), ("DEBUG", "node.finished")] * 2 if level == logging.DEBUG else []
+    assert said == [("INFO", "run.started"), *nodes, ("INFO", "run.finished")]
+    last = caplog.records[-1]
+    assert last.weave_event == "run.finished"  # type: ignore[attr-defined]
+    assert last.weave_fields["status"] == "ok"  # type: ignore[attr-defined]
+    assert "status=ok" in last.getMessage()
+    assert "duration_ms=" in last.getMessage()
+
+
+@pytest.mark.anyio
+async def test_the_context_filter(caplog: pytest.LogCaptureFixture) -> None:
+    mine = logging.getLogger("mine")
+
+    def say(x: Any) -> Any:
+        mine.info("here")
+        return x
+
+    caplog.handler.addFilter(ContextFilter())
+    try:
+        with caplog.at_level(logging.DEBUG):
+            stitched = chain(("one", say), ("two", say))
+            await stitched.run({"x": 1}, {})
+            mine.info("outside")
+            flush()
+    finally:
+        caplog.handler.filters.clear()
+    found = [
+        (record.getMessage().split()[0], record.weave_run_id, record.weave_node)  # type: ignore[attr-defined]
+        for record in caplog.records
+        if record.name in ("mine", "weave")
+    ]
+    run = next(id for said, id, _ in found if said == "run.started")
+    assert len(run) == 12
+    assert [(id, node) for said, id, node in found if said == "here"] == [(run, "one"), (run, "two")]
+    assert ("outside", "", "") in found
+    assert ("node.finished", run, "two") in found
+    assert ("run.finished", run, "") in found
+
+
+# --- the application's structlog ---
+
+
+def test_levels(log: Log) -> None:
+    plain()({"x": 1}, {})
+    lines = log.lines()
+    assert {line["level"] for line in lines if line["event"].startswith("run.")} == {"info"}
+    assert {line["level"] for line in lines if line["event"].startswith("node.")} == {"debug"}
+    assert log.counts() == {
+        "run.started": 1,
+        "node.started": 2,
+        "node.finished": 2,
+        "user in one": 1,
+        "user in two": 1,
+        "run.finished": 1,
+    }
+    finished = log.lines("run.finished")[0]
+    assert finished["status"] == "ok"
+    assert finished["nodes"] == 2
+    assert "weave_node" not in finished
+    node = log.lines("node.finished")[1]
+    assert node["weave_node"] == "two"
+    assert node["outputs"] == {"output()": "int"}
+    assert 0 <= node["at_ms"] <= finished["at_ms"]
+
+
+@pytest.mark.parametrize(("level", "heard"), [(logging.INFO, ["run.started", "run.finished"]), (logging.WARNING, [])])
+def test_a_filtering_logger_is_asked(level: int, heard: list[str], log: Log) -> None:
+    log.configure(level)
+    chain(("f", abs))({"x": 1}, {})
+    assert [line["event"] for line in log.lines()] == heard
+
+
+@pytest.mark.parametrize(
+    ("level", "heard"),
+    [
+        (logging.DEBUG, ["run.started", "node.started", "node.finished", "run.finished"]),
+        (logging.INFO, ["run.started", "run.finished"]),
+        (logging.WARNING, []),
+    ],
+)
+@pytest.mark.parametrize("rendered", ["text", "fields"])
+def test_structlog_over_the_standard_library(
+    level: int, heard: list[str], rendered: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rendered as text, and given on as fields of a log record, some of whose names the standard library keeps."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.filter_by_level,
+            structlog.processors.JSONRenderer() if rendered == "text" else structlog.stdlib.render_to_log_kwargs,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+    with caplog.at_level(level, "weave"):
+        chain(("f", abs))({"x": 1}, {})
+        flush()
+    said = [record for record in caplog.records if record.name == "weave"]
+    if rendered == "text":
+        assert [json.loads(record.getMessage())["event"] for record in said] == heard
+    else:
+        assert [record.getMessage() for record in said] == heard
+        assert all(len(record.weave_run_id) == 12 for record in said)  # type: ignore[attr-defined]
+
+
+def test_an_async_logger_and_a_bare_one(log: Log) -> None:
+    """An AsyncBoundLogger's methods give coroutines; a bare BoundLogger takes any attribute for a level."""
+    for wrapper in (structlog.stdlib.AsyncBoundLogger, structlog.BoundLogger):
+        log.stream.truncate(0)
+        structlog.configure(wrapper_class=wrapper)
+        chain(("f", abs))({"x": 1}, {})
+        assert log.counts() == {"run.started": 1, "node.started": 1, "node.finished": 1, "run.finished": 1}
+
+
+def test_a_later_configuration_counts(log: Log) -> None:
+    stitched, other = chain(("f", abs)), Log()
+    stitched({"x": 1}, {})
+    assert log.counts()["run.finished"] == 1
+    other.configure(logging.WARNING)
+    stitched({"x": 1}, {})
+    other.configure(logging.INFO)
+    stitched({"x": 1}, {})
+    assert other.counts() == {"run.started": 1, "run.finished": 1}
+    assert log.counts()["run.finished"] == 1
+
+
+def test_what_the_application_has_bound_is_in_the_lines(log: Log) -> None:
+    with bound_contextvars(request_id="r1"):
+        plain()({"x": 1}, {})
+        before = get_contextvars()
+    assert before == {"request_id": "r1"}
+    assert {line.get("request_id") for line in log.lines()} == {"r1"}
+    assert len(log.lines()) == 8
+
+
+def test_failures_are_logged(log: Log) -> None:
+    def fail(x: Any) -> Any:
+        user.info("user in bad", x=x)
+        raise ValueError("none of\nthese")
+
+    with pytest.raises(ValueError, match="none of"):
+        chain(("bad", fail))({"x": 1}, {})
+    with pytest.raises(ValueError, match="none of"):
+        anyio.run(chain(("bad", fail)).run, {"x": 2}, {})
+    for event in ("run.finished", "node.failed"):
+        for line in log.lines(event):
+            assert (line["error_type"], line["error"]) == ("ValueError", "none of\nthese")
+    assert [line["status"] for line in log.lines("run.finished")] == ["failed", "failed"]
+    assert len(log.lines("node.failed")) == 2
+    check_bound(log.lines(), runs=2)
+    assert get_contextvars() == {}
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_run_is_logged(log: Log) -> None:
+    begun = anyio.Event()
+
+    async def forever(x: Any) -> None:
+        begun.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            user.info("user in waits", x=x)
+
+    stitched = chain(("waits", forever))
+    async with anyio.create_task_group() as group:
+        group.start_soon(stitched.run, {"x": 1}, {})
+        await begun.wait()
+        group.cancel_scope.cancel()
+    assert log.lines("run.finished")[0]["status"] == "cancelled"
+    assert log.lines("node.cancelled")[0]["weave_node"] == "waits"
+    check_bound(log.lines())
+    assert get_contextvars() == {}
+
+
+@pytest.mark.parametrize("broken", ["processor", "factory", "wrapper"])
+def test_a_log_that_raises_fails_no_run(broken: str, log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise OSError("the log's disk is full")
+
+    if broken == "processor":
+        log.configure(logging.DEBUG, refuse)
+    else:
+        structlog.configure(**{"logger_factory" if broken == "factory" else "wrapper_class": refuse})
+    stitched = chain(("f", abs))
+    with caplog.at_level(logging.WARNING, "weave"):
+        for _ in range(2):
+            assert stitched({"x": -1}, {})["y"] == 1
+            flush()
+    assert len(caplog.records) == 1
+    assert "the log's disk is full" in caplog.text
+    log.configure()  # and once it is mended, lines come again
+    assert stitched({"x": -1}, {})["y"] == 1
+    assert log.counts()["run.finished"] == 1
+
+
+def test_one_line_that_can_not_be_logged_costs_no_other(log: Log) -> None:
+    def picky(logger: Any, method: str, line: Any) -> Any:
+        if line["event"] == "node.started":
+            raise TypeError("not that one")
+        return line
+
+    log.configure(logging.DEBUG, picky)
+    chain(("f", abs))({"x": 1}, {})
+    assert log.counts() == {"run.started": 1, "node.finished": 1, "run.finished": 1}
+
+
+# --- the user's own lines ---
+
+
+def test_in_a_synchronous_call(log: Log) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def look(x: Any) -> Any:
+        seen.append(get_contextvars())
+        return x
+
+    stitched = chain(("one", says("one")), ("look", look), ("two", says("two")))
+    with bound_contextvars(request_id="r"):
+        stitched({"x": 1}, {})
+        assert get_contextvars() == {"request_id": "r"}
+    check_bound(log.lines())
+    run = log.lines("run.started")[0]["weave_run_id"]
+    assert seen == [{"request_id": "r", "weave_run_id": run, "weave_node": "look"}]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", [plain, mixed])
+async def test_on_a_loop(make: Any, log: Log) -> None:
+    for x in range(3):
+        await make().run({"x": x}, {})
+        assert get_contextvars() == {}
+        assert await anyio.to_thread.run_sync(get_contextvars) == {}
+    check_bound(log.lines(), runs=3)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["asynchronous", "in threads", "mixed"])
+async def test_a_hundred_runs_at_once_mix_nothing(how: str, log: Log) -> None:
+    stitched = {
+        "asynchronous": lambda: chain(*[(n, says_awaited(n)) for n in "ab"]),
+        "in threads": plain,
+        "mixed": mixed,
+    }[how]()
+
+    async def one(x: int) -> None:
+        with bound_contextvars(request=x):
+            await stitched.run({"x": x}, {})
+            assert get_contextvars() == {"request": x}
+
+    async with anyio.create_task_group() as group:
+        for x in range(100):
+            group.start_soon(one, x)
+    lines = log.lines()
+    check_bound(lines, runs=100)
+    ids: dict[str, set[int]] = {}
+    for line in lines:
+        ids.setdefault(line["weave_run_id"], set()).add(line["request"])
+    assert sorted(ids.values()) == [{x} for x in range(100)]
+    assert {len(found) for found in ids.values()} == {1}
+    assert await anyio.to_thread.run_sync(get_contextvars) == {}
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_through_the_synchronous_facade(running: bool, log: Log) -> None:
+    """In this thread's own loop, and, where one is running, in the portal's."""
+    stitched = mixed()
+
+    async def called_on_a_loop(x: int) -> None:
+        stitched({"x": x}, {})
+        assert get_contextvars() == {"request": "r"}
+
+    with bound_contextvars(request="r"):
+        for x in range(3):
+            if running:
+                asyncio.run(called_on_a_loop(x))
+            else:
+                stitched({"x": x}, {})
+        assert get_contextvars() == {"request": "r"}
+    check_bound(log.lines(), runs=3)
+    assert {line["request"] for line in log.lines()} == {"r"}
+
+
+@pytest.mark.anyio
+async def test_in_a_stream(log: Log) -> None:
+    async with mixed().stream(({"x": x} for x in range(20)), in_flight=4) as results:
+        assert [out["y"] async for out in results] == list(range(20))
+        assert get_contextvars() == {}
+    check_bound(log.lines(), runs=20)
+    assert get_contextvars() == {}
+
+
+def test_in_a_plain_stream(log: Log) -> None:
+    with bound_contextvars(request="r"), mixed().stream(({"x": x} for x in range(5)), in_flight=2) as results:
+        assert [out["y"] for out in results] == list(range(5))
+        assert get_contextvars() == {"request": "r"}
+    check_bound(log.lines(), runs=5)
+    assert {line["request"] for line in log.lines()} == {"r"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("inside", [plain, mixed])
+async def test_graphs_in_graphs(inside: Any, log: Log) -> None:
+    """A line inside belongs to the inner run; afterwards the node's lines belong to the outer one again."""
+    inner = inside()
+
+    def outer(x: Any) -> Any:
+        user.info("user in outer", x=x)
+        y = inner({"x": f"inner {x}"}, {})["y"]
+        user.info("user in outer", x=x)
+        return int(y.split()[1])
+
+    async def outer_awaited(x: Any) -> Any:
+        user.info("user in awaits", x=x)
+        y = (await inner.run({"x": f"awaited {x}"}, {}))["y"]
+        user.info("user in awaits", x=x)
+        return int(y.split()[1])
+
+    stitched = chain(("outer", outer), ("awaits", outer_awaited), ("last", says("last")))
+    await stitched.run({"x": 1}, {})
+    check_bound(log.lines(), runs=3)
+    assert get_contextvars() == {}
+
+
+def test_a_node_that_clears_the_context_hurts_nobody(log: Log) -> None:
+    def clear(x: Any) -> Any:
+        structlog.contextvars.clear_contextvars()
+        return x
+
+    for run in (lambda g: g({"x": 1}, {}), lambda g: anyio.run(g.run, {"x": 1}, {})):
+        run(chain(("clear", clear), ("two", says("two"))))
+    assert [line["weave_node"] for line in log.lines("user")] == ["two", "two"]
+    assert get_contextvars() == {}
+
+
+@pytest.mark.anyio
+async def test_tensors_are_described_and_never_shown(log: Log) -> None:
+    await chain(("double", lambda x: x * 2)).run({"x": torch.full((2, 3), 7.5)}, {})
+    assert log.lines("node.finished")[0]["outputs"] == {"output()": "float32[2, 3]"}
+    assert "15.0" not in log.stream.getvalue()
