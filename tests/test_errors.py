@@ -26,6 +26,7 @@ WITH_FACTS = {
     "CheckpointException": {"node": "m", "port": "p"},
     "RemoteException": {"node": "r", "rank": 3},
     "PeerLostException": {"node": "r", "rank": 3},
+    "WireException": {"node": "r", "rank": 3},
     "GraphMismatchException": {"edges": ("e",)},
     "PluginException": {"name": "n", "nearest": ("m",)},
 }

@@ -77,6 +77,7 @@ _ERRORS = (
     "PortNotReachedException",
     "RemoteException",
     "UnknownPortException",
+    "WireException",
 )
 _HOME = {
     **dict.fromkeys(_CORE, "weave.core"),
@@ -102,6 +103,7 @@ if TYPE_CHECKING:  # "X as X" is how a type checker is told that a name is meant
     from weave.errors import PortNotReachedException as PortNotReachedException
     from weave.errors import RemoteException as RemoteException
     from weave.errors import UnknownPortException as UnknownPortException
+    from weave.errors import WireException as WireException
     from weave.graph.plan import Plan as Plan
     from weave.passage.fake import fake_tensor as fake_tensor
 

@@ -134,14 +134,23 @@ class CheckpointException(_Report, StitchedModuleException, RuntimeError):
 
 
 class RemoteException(_Report, StitchedModuleException, RuntimeError):
-    """A peer rank failed, or can't be talked to. Attributes: `node`, `rank`."""
+    """A peer rank failed, or can't be talked to.
+
+    Attributes: `node` and `rank`, where it began; `kind` and `cause_text`: the exception there, as text.
+    """
 
     node: str = ""
     rank: int | None = None
+    kind: str = ""
+    cause_text: str = ""
 
 
 class PeerLostException(RemoteException, ConnectionError):
     """A peer rank is gone: killed, frozen or cut off. Attributes: those of `RemoteException`."""
+
+
+class WireException(RemoteException, ValueError):
+    """What came from a peer is no message of weave's, or says what can't be. Attributes: those of `RemoteException`."""
 
 
 class GraphMismatchException(_Report, StitchedModuleException, ValueError):

@@ -6,7 +6,7 @@ A run keeps all its state to itself, so one `StitchedModule` may be called from 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Self
 
@@ -49,6 +49,8 @@ from weave.passage.overrides import (
 )
 from weave.plugins.plugin_set import PluginSet
 from weave.plugins.registry import Registry
+from weave.remote.ranks import Ranks
+from weave.remote.session import Session
 
 
 def always_false_predicate(name: str, module: nn.Module) -> bool:
@@ -79,6 +81,12 @@ class StitchedModuleOutput:
         if name in self.captured_inputs:
             return self.captured_inputs[name]
         names = [*self.captured_outputs, *self.captured_inputs]
+        elsewhere = next((rank for (_, known), rank in getattr(self, "_elsewhere", {}).items() if known == name), None)
+        if elsewhere is not None:
+            raise OverridesException(
+                f"{name!r} is captured on rank {elsewhere}, and not on this one; needle.place(caller.output({name!r}), "
+                "rank=...) says where"
+            )
         raise OverridesException(f"nothing was captured as {name!r}; {near_text(name, names)}")
 
     def __contains__(self, name: object) -> bool:
@@ -104,8 +112,12 @@ class StitchedModule(nn.Module):
         *,
         options: RunOptions = RunOptions(),
         plugins: PluginSet | Iterable[Any] | None = None,
+        name: str | None = None,
+        elsewhere: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
         super().__init__()
+        self._name = name
+        self._elsewhere = dict(elsewhere or {})  # external ports that other ranks have, by kind and name
         self._options = options
         if plugins is not None and not isinstance(plugins, PluginSet):
             if not isinstance(plugins, Iterable):
@@ -129,7 +141,7 @@ class StitchedModule(nn.Module):
     def _tie(self, ending: Mapping[Target, Sequence[StitchDescriptor]]) -> Mapping[Target, str]:
         self._registry = registry = registry_of(PluginSet.installed() if self._plugins is None else self._plugins)
         ids = node_ids(ending)
-        check_form(ending, ids, registry.target_type)
+        check_form(ending, ids, registry.target_type, part=bool(self._elsewhere))
 
         def resolve(port: IODescriptor) -> tuple[Callable[..., Any], Callable[..., Any], bool]:
             return _resolve(registry, port, ids)
@@ -145,6 +157,7 @@ class StitchedModule(nn.Module):
         )
         self._boundary = Boundary.of(plan)
         self._resources = Resources(self._targets, registry.target_type)
+        self._ranks = Ranks.of(plan, self._name, registry.transport)
         return ids
 
     def _register(self, ids: Mapping[Target, str]) -> None:
@@ -206,13 +219,29 @@ class StitchedModule(nn.Module):
     def _run_inline(
         self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], args: Any, kwargs: Any
     ) -> StitchedModuleOutput:
-        self._boundary.check(input_overrides, output_overrides, ignore_extra=self._ignore_extra)
+        inputs, outputs = self._checked(input_overrides, output_overrides)
         listeners = self._listeners()
         run = (RecordedRun if listeners else Run)(self._program, args, kwargs)
         with self._observed(run, "inline", listeners):
-            self._boundary.give(run, input_overrides, output_overrides)
+            self._boundary.give(run, inputs, outputs)
             drive(run, self._resources.opened)
-            return StitchedModuleOutput(*self._boundary.collect(run))
+            return self._output(self._boundary.collect(run))
+
+    def _checked(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What the caller brings, less what belongs to other ranks: all of them may be called alike."""
+        if self._elsewhere and isinstance(inputs, Mapping) and isinstance(outputs, Mapping):
+            inputs, outputs = (
+                {name: value for name, value in given.items() if (kind, name) not in self._elsewhere}
+                for kind, given in (("input", inputs), ("output", outputs))
+            )
+        self._boundary.check(inputs, outputs, ignore_extra=self._ignore_extra)
+        return inputs, outputs
+
+    def _output(self, captured: tuple[dict[str, InputArgs], dict[str, Any]]) -> StitchedModuleOutput:
+        out = StitchedModuleOutput(*captured)
+        if self._elsewhere:
+            out.__dict__["_elsewhere"] = self._elsewhere
+        return out
 
     async def run(
         self, input_overrides: dict[str, Any], output_overrides: dict[str, Any], *args: Any, **kwargs: Any
@@ -233,8 +262,24 @@ class StitchedModule(nn.Module):
         output_overrides: dict[str, Any],
         args: Any,
         kwargs: Any,
+        item: tuple[int, int] | None = None,
     ) -> StitchedModuleOutput:
-        self._boundary.check(input_overrides, output_overrides, ignore_extra=self._ignore_extra)
+        if self._ranks is None:
+            return await self._run_here(state, input_overrides, output_overrides, args, kwargs, None)
+        # First of all, so that a run that is refused here counts as one, on every rank.
+        async with self._ranks.run(self._options.run_key, item) as session:
+            return await self._run_here(state, input_overrides, output_overrides, args, kwargs, session)
+
+    async def _run_here(
+        self,
+        state: TorchState,
+        input_overrides: dict[str, Any],
+        output_overrides: dict[str, Any],
+        args: Any,
+        kwargs: Any,
+        session: Session | None,
+    ) -> StitchedModuleOutput:
+        inputs, outputs = self._checked(input_overrides, output_overrides)
         if state.foreign:
             if self._program.awaits:
                 raise StitchedModuleException(
@@ -245,32 +290,34 @@ class StitchedModule(nn.Module):
         listeners = self._listeners()
         run = (RecordedFrontier if listeners else Frontier)(self._program, args, kwargs, self._options.workers)
         with self._observed(run, "tasks", listeners):
-            return await self._run_tasks(run, state, input_overrides, output_overrides)
-
-    async def _run_tasks(
-        self, run: Frontier, state: TorchState, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
-    ) -> StitchedModuleOutput:
-        limit = self._options.timeout
-        if limit is None:
-            return await self._work(run, state, inputs, outputs)
-        with anyio.move_on_after(limit):
-            return await self._work(run, state, inputs, outputs)
-        # Here only where the scope caught its own cancellation.
-        raise TimeoutError(f"the run was not over within {limit:g} s (RunOptions.timeout), and was stopped")
+            limit = self._options.timeout
+            if limit is None:
+                return await self._work(run, state, inputs, outputs, session)
+            with anyio.move_on_after(limit):
+                return await self._work(run, state, inputs, outputs, session)
+            # Here only where the scope caught its own cancellation.
+            raise TimeoutError(f"the run was not over within {limit:g} s (RunOptions.timeout), and was stopped")
 
     async def _work(
-        self, run: Frontier, state: TorchState, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+        self,
+        run: Frontier,
+        state: TorchState,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        session: Session | None,
     ) -> StitchedModuleOutput:
         boundary = self._boundary
         crew = Crew(run, state, self._options.workers, self._resources.opened)
+        if session is not None:
+            session.joins(crew.call_off, lambda: run.failed_at)
         if run.program.adapts_given:
             run.queue(await crew.aside(boundary.give, run, inputs, outputs))
         else:
             run.queue(boundary.give(run, inputs, outputs))
         await crew.work()
         if run.program.adapts_taken:
-            return StitchedModuleOutput(*await crew.aside(boundary.collect, run))
-        return StitchedModuleOutput(*boundary.collect(run))
+            return self._output(await crew.aside(boundary.collect, run))
+        return self._output(boundary.collect(run))
 
     def _listeners(self) -> tuple[Listener, ...]:
         """Who hears of a run off its path."""
@@ -306,9 +353,13 @@ class StitchedModule(nn.Module):
         is a mapping (the input overrides) or a tuple (the positional arguments of `run`).
         """
 
-        def run(state: TorchState | None, inputs: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        number = 0 if self._ranks is None else self._ranks.stream()
+
+        def run(
+            index: int, state: TorchState | None, inputs: Any, outputs: Any, *args: Any, **kwargs: Any
+        ) -> Awaitable[StitchedModuleOutput]:
             state = state or TorchState(threads=not self._program.alone)
-            return self._run(state, inputs, outputs, args, kwargs)
+            return self._run(state, inputs, outputs, args, kwargs, (number, index))
 
         return Stream(run, source, in_flight)
 
@@ -318,6 +369,15 @@ class StitchedModule(nn.Module):
         view.__dict__.update(self.__dict__)
         view.__dict__["_options"] = dataclasses.replace(self._options, **changes)
         return view
+
+    def close(self) -> None:
+        """Let go of the other ranks: their runs that need this one fail, and with the last graph the link closes.
+
+        A graph without remote targets holds nothing that would need closing. Idempotent; not needed before the program
+        ends.
+        """
+        if self._ranks is not None:
+            self._ranks.close()
 
     def __enter__(self) -> Self:
         """Open what target types need opened; their nodes find it in `firing.resources`."""
@@ -379,7 +439,7 @@ class StitchedModule(nn.Module):
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         # The plan is made anew from the stitches, which pickle and copy with the modules that they are about.
         state["_stitches"] = [edge.stitch for edge in self.plan.edges]
-        for key in ("_program", "_others", "_boundary", "_registry", "_resources"):
+        for key in ("_program", "_others", "_boundary", "_registry", "_resources", "_ranks"):
             state.pop(key, None)
         return state
 

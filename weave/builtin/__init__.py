@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 
 import weave
-from weave.builtin import adapters, reducers, targets
+from weave.builtin import adapters, reducers, targets, transports
 from weave.plugins.loader import PluginRecord, examine
 from weave.plugins.plugin_set import PluginSet
 from weave.plugins.registry import Registry
 
-PLUGINS = (targets, reducers, adapters)
+PLUGINS = (targets, reducers, adapters, transports)
 
 
 @functools.cache

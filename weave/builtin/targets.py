@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import nn
 
-from weave.errors import RemoteException
 from weave.graph.targets import ConstantTarget, ExternalTarget, FunctionTarget, ModuleTarget, RemoteTarget
 from weave.passage.passage import Passage
 from weave.passage.table import prepare
+from weave.remote.executor import Prepared, RemoteExecutor
 from weave.spi.executor import Firing
 from weave.spi.hooks import hookimpl
 from weave.spi.records import TargetType
@@ -97,21 +97,6 @@ class ConstantExecutor:
         firing.deliver("", target.value)
 
 
-class RemoteExecutor:
-    """Stands where a transport will."""
-
-    def fire(self, firing: Firing) -> None:
-        """Say that there is none."""
-        target: Any = firing.target
-        peers = ", ".join(map(str, target.peers))
-        raise RemoteException(
-            f"{firing.node!r} would talk to rank {peers}, but this version of weave has no transport between ranks: "
-            "graphs with a RemoteTarget can be built, checked and drawn, not run",
-            node=firing.node,
-            rank=target.peers[0],
-        )
-
-
 def _module(target: ModuleTarget) -> Iterable[Any]:
     return (target.module,)
 
@@ -144,6 +129,11 @@ def weave_target_types() -> list[TargetType]:
         ),
         TargetType(name="external", target=ExternalTarget, executor=None, sources=both, destinations=both),
         TargetType(
-            name="remote", target=RemoteTarget, executor=RemoteExecutor(), sources=("output",), destinations=("output",)
+            name="remote",
+            target=RemoteTarget,
+            executor=RemoteExecutor(),
+            sources=("output",),
+            destinations=("output",),
+            prepare=Prepared,
         ),
     ]

@@ -19,6 +19,7 @@ OWN = {
     "trace": ("weave.cli.trace", "say what a recorded run did; make a picture of it"),
     "graph": ("weave.cli.graph", "show a stitched graph, as text or as a picture"),
     "plugins": ("weave.cli.plugins", "list the plugins that are installed, check them, begin one"),
+    "run-ranks": ("weave.cli.run_ranks", "run a program on several ranks of this machine"),
     "doctor": ("weave.cli.doctor", "look whether this environment has what weave needs"),
 }
 

@@ -25,11 +25,14 @@ class RunOptions:
             call of a synchronous graph can't be interrupted and has none.
         observers: hear of every run's events, beside those that plugins bring: an `Observer` in line, a `Listener`
             such as a `weave.observe.Recorder` off the run's path.
+        run_key: which run this is, on all ranks of a graph that reaches others. Needed only where such runs overlap
+            outside a stream; then every rank gives each the same key.
     """
 
     max_workers: int | None = None
     timeout: float | None = None
     observers: tuple[Observer | Listener, ...] = ()
+    run_key: int | str | None = None
     listeners: tuple[Listener, ...] = field(init=False, repr=False, compare=False, default=())
     in_line: tuple[Observer, ...] = field(init=False, repr=False, compare=False, default=())
 

@@ -24,7 +24,7 @@ EMPTY: Any = type("EMPTY", (), {"__repr__": lambda self: "<nothing yet>"})()
 class Run:
     """The state of one run. Threads may `put` and `take` at once: each slot has one writer and one reader."""
 
-    __slots__ = ("_id", "_said", "args", "events", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
+    __slots__ = ("_id", "_said", "args", "events", "failed_at", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
 
     def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.program = program
@@ -38,6 +38,7 @@ class Run:
         self.events: list[Any] | None = None  # by slot, as soon as a stream backend has any
         self.streams: list[Any] | None = None
         self.fired: list[int] = []  # units that have ended, in order: who may have changed a tensor meanwhile
+        self.failed_at = ""  # the first node that failed
         self._id = ""
 
     @property

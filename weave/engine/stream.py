@@ -151,7 +151,7 @@ class Stream:
                     f"an item of a stream is a mapping (the input overrides) or a tuple (the arguments of run), not a "
                     f"{type(item).__name__}"
                 )
-            self._results[index] = await self._run(self._state, *item)
+            self._results[index] = await self._run(index, self._state, *item)
         except BaseException as error:
             if isinstance(error, self._cancelled):
                 raise

@@ -187,7 +187,21 @@ class Crew:
     def _cut_off(self) -> StitchedModuleException:
         return StitchedModuleException(f"a task of run {self.frontier.id} was cancelled from outside the run")
 
+    def call_off(self, error: BaseException) -> None:
+        """Something outside the graph ends the run, with this exception. From any thread; does not wait for it."""
+        self._soon(functools.partial(self._called_off, error))
+
+    def _called_off(self, error: BaseException) -> None:
+        if not self.stopping:
+            self.stopping = True
+            self.failures.append(error)
+            if hasattr(self, "_group"):
+                self._group.cancel()
+            self._woken.set()
+
     def _failed(self, error: BaseException, unit: Unit) -> None:
+        if any(error is known for known in self.failures):  # several may hear of one and the same lost peer
+            return
         if isinstance(error, self._cancelled | StopIteration):
             said = f"{type(error).__name__}({', '.join(map(repr, error.args))})"
             why = "no coroutine can raise that" if isinstance(error, StopIteration) else "nobody had cancelled it"
@@ -200,6 +214,7 @@ class Crew:
             error.__cause__ = cause
         if isinstance(error, Exception):
             annotate(error, self.frontier, unit)
+        self.frontier.failed_at = self.frontier.failed_at or unit.node
         self.failures.append(error)
         self.stopping = True
 

@@ -36,8 +36,13 @@ def check_form(
     ending: Mapping[Target, Sequence[StitchDescriptor]],
     ids: Mapping[Target, str],
     directions: Callable[[Target], Directions],
+    *,
+    part: bool = False,
 ) -> None:
-    """Raise a `KnotException` for a graph that can't be tied, whatever its targets compute."""
+    """Raise a `KnotException` for a graph that can't be tied, whatever its targets compute.
+
+    `part`: the external boundary is another rank's, and there may be none here.
+    """
     outside: list[Target] = []
     remotes = False
     of: dict[type, Directions] = {}  # a target type's record is the same for all its targets
@@ -53,7 +58,7 @@ def check_form(
             f"{len(outside)} external nodes: {', '.join(map(repr, outside))}. There is one external boundary: "
             "use ExternalTarget() everywhere"
         )
-    if not outside and not remotes:
+    if not outside and not remotes and not part:
         raise OnlyInternalNodesException(
             f"nothing gets in or out of the graph of {', '.join(map(repr, ids.values())) or 'no targets at all'}: "
             "stitch a port to or from ExternalTarget() (or a RemoteTarget)"

@@ -160,12 +160,16 @@ class RemoteTarget(Target):
     """Another rank, or several. Stitched *to*, it sends; stitched *from*, it receives (from one peer only).
 
     `peer_rank` counts in `process_group` (default: the world). `blocking=False` lets the run go on while a value is
-    still being sent.
+    still being sent. `transport`: the scheme of a registered transport (default: the world's). `timeout`: seconds to wait
+    for the peer to tie its part of the graph.
     """
 
     peer_rank: int | Sequence[int]
     process_group: torch.distributed.ProcessGroup | None = None
     blocking: bool = True
+    _: KW_ONLY
+    transport: str | None = None
+    timeout: float | None = None
 
     def value(
         self,
