@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -303,6 +305,16 @@ def test_a_listener_may_flush_and_run_graphs_of_its_own() -> None:
     assert len([line for line in busy.lines if line["event"] == "run.finished"]) == 2
 
 
+def test_who_listens_to_a_graph_listens_to_its_copies(tmp_path: Path) -> None:
+    heard, recorder = Heard(), Recorder(tmp_path / "run.jsonl")
+    stitched = small().with_options(observers=(heard, recorder))
+    copied = copy.deepcopy(stitched)
+    copied({"x": X}, {})
+    check(heard)
+    assert len(read_trace([recorder.path]).runs) == 1
+    assert pickle.loads(pickle.dumps(recorder)).path == recorder.path
+
+
 # --- files ---
 
 
@@ -388,7 +400,7 @@ def test_weave_trace_records_a_program_as_it_is(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("2\n", "")
     trace = read_trace([tmp_path / "run.jsonl"])
     assert [run.status for run in trace.runs] == ["ok"]
-    assert trace.headers[0]["program"] == str(script)
+    assert trace.headers[0]["program"] == script.name
 
 
 def test_ranks_have_files_of_their_own(tmp_path: Path) -> None:

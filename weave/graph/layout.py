@@ -140,7 +140,11 @@ def laid_out(
 
 
 def _columns(layers: list[int], ways: list[list[int]]) -> list[float]:
-    """igraph's columns. Each line goes from layer to layer: given one that spans several, igraph 1.0 may crash."""
+    """igraph's columns.
+
+    It is given lines that go from one layer to the next only. It can take longer ones, too, but where the graph is in
+    several parts, igraph 1.0 mixes up whose places it then answers with, and may crash.
+    """
     try:
         import igraph
     except ModuleNotFoundError as error:
