@@ -21,6 +21,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.plugins.hearing import DRIVERS, drive
 from weave import ExternalTarget, FunctionTarget, ModuleTarget, Needle, RunOptions
 from weave.observe import Listener, Recorder, flush, read_trace
 from weave.observe.events import problems
@@ -166,17 +167,14 @@ def test_a_listener_of_one_graph_hears_nothing_of_another() -> None:
     check(heard)
 
 
-@pytest.mark.parametrize("driver", ["inline", "tasks"])
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_a_failure_is_told(driver: str) -> None:
     def fail(x: Any) -> Any:
         raise ValueError("no\nmore")
 
     stitched = small(fail)
     with Heard() as heard, pytest.raises(ValueError, match="no"):
-        if driver == "inline":
-            stitched({"x": X}, {})
-        else:
-            anyio.run(stitched.run, {"x": X}, {})
+        drive(driver, stitched, x=X)
     failed, end = heard.of("node.failed", "early"), heard.of("run.finished")
     for line in (failed, end):
         assert (line["error_type"], line["error"]) == ("ValueError", "no\nmore")
@@ -199,7 +197,7 @@ async def test_a_cancelled_run_is_told(anyio_backend_name: str) -> None:
             group.start_soon(stitched.run, {"x": X}, {})
             await begun.wait()
             group.cancel_scope.cancel()
-    heard.of("node.cancelled", "early")
+    assert heard.of("node.cancelled", "early")["awaited"]
     assert heard.of("run.finished")["status"] == "cancelled"
     assert "error" not in heard.of("run.finished")
 

@@ -89,9 +89,10 @@ class RecordingNotes:
         if self.bind:
             put_back(self.tokens.pop(index, None))
 
-    def raised(self, index: int, error: BaseException) -> None:
+    def raised(self, index: int, error: BaseException, *, awaited: bool = False) -> None:
         """A unit has raised."""
-        self.append((RAISED, index, clock(), "cancelled" if is_cancellation(error) else "failed", *said(error)))
+        status = "cancelled" if is_cancellation(error) else "failed"
+        self.append((RAISED, index, clock(), awaited, status, *said(error)))
         if self.bind:
             put_back(self.tokens.pop(index, None))
 
@@ -144,7 +145,7 @@ def _recorded_coroutine(index: int, call: Callable[..., Any], current: Callable[
         try:
             result = await call(*args, **kwargs)
         except BaseException as error:
-            notes.raised(index, error)
+            notes.raised(index, error, awaited=True)
             put_back(token)
             raise
         append((FINISHED, index, clock(), True, None if type(result) in WITHOUT_TENSORS else facts(result)))
