@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from bench import at_once, engine_async, engine_sync, failure, makespan, memory, passages, tying
+from bench import at_once, engine_async, engine_sync, events, failure, makespan, memory, passages, tying
 from bench.about import about
 from bench.comparing import Experiment, told
 from bench.pairing import Pace, quick
@@ -25,6 +25,7 @@ from bench.table import progress, show
 SECTIONS = {
     "passages": (passages,),
     "engine": (engine_sync, engine_async, makespan, at_once, failure, tying, memory),
+    "events": (events,),
 }
 
 

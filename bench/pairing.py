@@ -121,6 +121,12 @@ class Timings:
         by, base = clock or self.clock, self._seconds[baseline]
         return Spread.of([taken[by] / base[number][by] for number, taken in self._seconds[name].items()])
 
+    def difference(self, name: str, baseline: str) -> Spread:
+        """Seconds that one takes more than the other, within a round."""
+        base = self._seconds[baseline]
+        both = [(taken, base[number]) for number, taken in self._seconds[name].items() if number in base]
+        return Spread.of([taken[self.clock] - other[self.clock] for taken, other in both])
+
 
 async def measure(contenders: Sequence[Contender], pace: Pace, clock: ClockName = "cpu") -> Timings:
     """Time the contenders against each other. The first is the baseline, and the yardstick for what is slow.

@@ -19,7 +19,7 @@ class Row:
     """A line of the table.
 
     Args:
-        section: "passages" or "engine".
+        section: "passages", "engine" or "events".
         what: what was done; the rows of one comparison share it.
         peer: by whom.
         status: "ok" or "missed" where there is a target. "missing": not installed. "broken": it raised. "unequal": it

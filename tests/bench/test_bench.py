@@ -49,7 +49,7 @@ def test_the_json_has_its_shape(document: dict[str, Any]) -> None:
         measured = row["status"] in ("baseline", "measured", "ok", "missed")
         assert measured == (row["value"] is not None)
         assert measured or row["note"], row  # never a gap without a word
-    assert {row["section"] for row in document["rows"]} == {"passages", "engine"}
+    assert {row["section"] for row in document["rows"]} == {"passages", "engine", "events"}
 
 
 def test_weave_is_measured_in_every_comparison_and_checked(document: dict[str, Any]) -> None:

@@ -44,6 +44,7 @@ def test_plain_output_ends_with_the_table_and_the_files(tmp_path: Path, capsys: 
     assert not err
     assert "mean cosine (all together)" in out
     names = {"table.txt", "report.json", "graph.mmd", "scoring.mmd", "replace-one.png", "replace-one.svg"}
+    names |= {"trace.jsonl", "trace.html"}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names | {CHECKPOINT_NAME}
     for name in names:
         assert str(tmp_path / "out" / name) in out

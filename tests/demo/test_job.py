@@ -15,6 +15,7 @@ import torch
 
 from weave.demo import CHECKPOINT_NAME, checkpoint, job, report
 from weave.demo.install import DemoException
+from weave.observe import read_trace
 
 from .small import Recorder, short_job
 
@@ -82,6 +83,37 @@ def test_the_job_improves_the_students_and_tells_what_it_does(whole: tuple[job.R
     assert scored == ["before", "after"]
     assert recorder.names().index("started") < recorder.names().index("scoring")
     assert ("checkpoint", STEPS) in recorder.events
+
+
+def test_the_training_is_recorded(whole: tuple[job.Result, Path, Recorder]) -> None:
+    """Each step is a run of its own in the trace; scoring isn't in it. The page has the trace's nodes."""
+    result, folder, _ = whole
+    assert result.trace == folder / "trace.jsonl"
+    runs = read_trace([result.trace]).runs
+    assert [run.status for run in runs] == ["ok"] * STEPS
+    roles = ("student", "loss", "train")
+    nodes = {"teacher", *(f"{role}.{block}" for role in roles for block in range(6))}
+    assert [{node.node for node in run.nodes.values()} for run in runs] == [nodes] * STEPS
+    assert json.loads((folder / "report.json").read_text())["trace"] == ["trace.jsonl", "trace.html"]
+    assert all(node in (folder / "trace.html").read_text() for node in nodes)
+
+
+@pytest.mark.parametrize("driver", [job.Driver(sync=True), job.Driver(max_workers=2)])
+def test_of_a_long_job_the_first_steps_are_recorded(
+    driver: job.Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "TRACED", 2)
+    result = job.run(short_job(3), tmp_path, Recorder(), driver=driver)
+    assert result.trace is not None
+    assert len(result.losses) == 3
+    assert len(read_trace([result.trace]).runs) == 2
+
+
+def test_where_no_step_is_taken_nothing_is_recorded(tmp_path: Path) -> None:
+    result = job.run(short_job(0), tmp_path, Recorder())
+    assert result.trace is None
+    assert "trace.html" not in {file.name for file in report.write(result, tmp_path)}
+    assert json.loads((tmp_path / "report.json").read_text())["trace"] == []
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")

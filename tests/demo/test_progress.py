@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from weave import ExternalTarget, FunctionTarget, Needle
 from weave.demo.progress import JsonProgress, PlainProgress, Progress, live, loss_line, smoothed
 from weave.demo.scores import Score, Scores
+from weave.observe import flush
 
 SCORES = Scores((Score(0.9, 0.5), Score(0.8, 0.25)), Score(0.7, 0.125))
 BLOCKS = ("layers.0.ffn", "layers.1.ffn")
@@ -74,6 +77,32 @@ def test_the_live_display_tells_everything() -> None:
         _play(progress)
     for said in ("a [bracketed] note", "resumed after step 1", "before training", "after training", "trained: 7"):
         assert said in stream.getvalue()
+
+
+def test_under_the_bar_stands_what_computes_just_now() -> None:
+    stream, entered, go_on = io.StringIO(), threading.Event(), threading.Event()
+
+    def waits(x: int) -> int:
+        entered.set()
+        assert go_on.wait(60)
+        return x
+
+    caller, node = ExternalTarget(), FunctionTarget("the node", waits)
+    stitched = Needle().stitch(caller.input("x"), node.input()).stitch(node.output(), caller.output("y")).knot()
+    with live(Console(file=stream, width=100, force_terminal=True, highlight=False, markup=False)) as progress:
+        progress.started(blocks=BLOCKS, steps=60, training_texts=100, held_out_texts=10)
+        progress.step(10, [(1.0, 0.2)])
+        thread = threading.Thread(target=stitched, args=({"x": 1}, {}))
+        thread.start()
+        assert entered.wait(60)
+        flush()
+        progress._bars.refresh()
+        go_on.set()
+        thread.join(60)
+    bar, row = stream.getvalue().rsplit("loss by block", 1)[1].splitlines()[:2]
+    assert bar.strip().startswith("1.000 0.200")
+    assert "0/1 nodes" in row
+    assert "the node" in row
 
 
 def test_losses_are_smoothed_over_the_last_steps_only() -> None:

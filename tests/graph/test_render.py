@@ -64,7 +64,7 @@ def test_the_picture() -> None:
 
 def test_names_can_not_break_the_picture() -> None:
     """Quotes and bars would end a label early, a line break the line, and angle brackets make an unknown tag of a name."""
-    names = ('say "hi" | there', "two\nlines", "<lambda>")
+    names = ('say "hi" | there', "two\nlines", "<lambda>", "`code`", "a\0b")
     targets = [FunctionTarget(name, lambda: 1) for name in names]
     picture = knot(*[(t.output(), EXT.output(t.name)) for t in targets]).plan.to_mermaid()
     assert '"hi"' not in picture
@@ -72,7 +72,9 @@ def test_names_can_not_break_the_picture() -> None:
     assert "two\nlines" not in picture
     assert "<lambda>" not in picture
     assert "lambda" in picture
-    assert picture.count("\n") == 1 + 3 + 1 + 3 + 1, "flowchart, nodes, the caller, arrows, a class"
+    assert "`" not in picture, "a label that begins with one is Markdown, and ends at the next"
+    assert "\0" not in picture
+    assert picture.count("\n") == 1 + 5 + 1 + 5 + 1, "flowchart, nodes, the caller, arrows, a class"
 
 
 def test_a_graph_without_a_caller_draws_none() -> None:

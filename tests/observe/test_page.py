@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -226,7 +227,7 @@ def test_errors_are_told() -> None:
 @pytest.fixture(params=["igraph", "without"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "without":
-        monkeypatch.setattr(layout, "_igraph", lambda: None)
+        monkeypatch.setitem(sys.modules, "igraph", None)  # an import of it raises
     else:
         pytest.importorskip("igraph", reason="an optional extra: pip install igraph")
 

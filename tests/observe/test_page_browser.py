@@ -5,43 +5,14 @@ The texts on the canvases are heard from the calls that draw them; where lines a
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.observe.page_samples import broken, diamond, ranks, simulated, trace
+from tests.observe.page_in_browser import HEAR, SAMPLES, WICKED, Page, chromium, missing
 from weave.observe.page import write_page
-from weave.observe.trace import Trace
-
-REMEDY = "the page's tests need {}: pip install --group test; apt-get install chromium, or WEAVE_CHROMIUM=its path"
-
-WICKED = "</script><img src=x onerror=alert(1)>"
-
-# Draws as ever, and remembers what is written on each canvas since it was last wiped.
-HEAR = """
-const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
-window.written = { timeline: [], graph: [] };
-const of = (ctx) => window.written[ctx.canvas.parentElement?.id];
-Object.assign(CanvasRenderingContext2D.prototype, {
-  fillText(text, ...at) { of(this)?.push(text); return fillText.call(this, text, ...at); },
-  clearRect(...at) { if (of(this)) of(this).length = 0; return clearRect.call(this, ...at); },
-});
-"""
-
-
-def _missing(what: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(REMEDY.format(what))
-    pytest.skip(REMEDY.format(what))
-
-
-def _chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return os.environ.get("WEAVE_CHROMIUM") or next((path for path in map(shutil.which, names) if path), None)
 
 
 @pytest.fixture(scope="module")
@@ -49,99 +20,13 @@ def browser() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        _missing("playwright")
-    if (path := _chromium()) is None:
-        _missing("Chromium")
+        missing("playwright")
+    if (path := chromium()) is None:
+        missing("Chromium")
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path)
         yield running
         running.close()
-
-
-def large() -> Trace:
-    """5 000 nodes, of which one has failed in the middle."""
-    run = simulated(5000, 4, seed=1, near=40)
-    run.nodes[2500].status, run.nodes[2500].error = "failed", "too large"
-    return trace(run)
-
-
-SAMPLES: dict[str, Callable[[], Trace]] = {
-    "diamond": lambda: trace(diamond()),
-    "broken": lambda: trace(broken()),
-    "ranks": ranks,
-    "sixty": lambda: trace(simulated(60, 3, seed=3, awaited=0.25)),
-    "large": large,
-    "wicked": lambda: trace(diamond(names=("tokens", WICKED, "student", "loss")), program=WICKED),
-}
-
-
-class Page:
-    """A page that is open, with what the tests ask of it."""
-
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.mouse, self.keyboard, self.locator = page.mouse, page.keyboard, page.locator
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on("request", lambda request: self.asked.append(request.url))
-
-    def js(self, expression: str, argument: Any = None) -> Any:
-        return self.page.evaluate(expression, argument)
-
-    def of(self, name: str) -> Any:
-        """A field of `weavePage` once everything is drawn."""
-        return self.js("(name) => new Promise((done) => requestAnimationFrame(() => done(weavePage[name])))", name)
-
-    @property
-    def hovered(self) -> str | None:
-        return self.of("hovered")
-
-    @property
-    def tip(self) -> str:
-        tip = self.locator("#tip")
-        return str(tip.inner_text()) if tip.is_visible() else ""
-
-    def written(self, pane: str) -> list[str]:
-        self.of("drawn")
-        return list(self.js("(pane) => written[pane]", pane))
-
-    def at(self, name: str, pane: str) -> tuple[float, float]:
-        self.of("drawn")
-        point = self.js("([name, pane]) => weavePage.at(name)[pane]", [name, pane])
-        return point["x"], point["y"]
-
-    def point(self, name: str, pane: str) -> None:
-        self.mouse.move(*self.at(name, pane), steps=2)
-
-    def picture(self, pane: str) -> str:
-        self.of("drawn")
-        return str(self.js("(pane) => document.querySelector(`#${pane} canvas`).toDataURL()", pane))
-
-    def pixels(self, pane: str, colour: tuple[int, int, int]) -> int:
-        """How many pixels of a pane have a colour, as nearly as smoothed edges allow."""
-        self.of("drawn")
-        return int(
-            self.js(
-                """([pane, colour]) => {
-                  const canvas = document.querySelector(`#${pane} canvas`);
-                  const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
-                  copy.drawImage(canvas, 0, 0);
-                  const all = copy.getImageData(0, 0, canvas.width, canvas.height).data;
-                  let count = 0;
-                  for (let i = 0; i < all.length; i += 4) {
-                    count += colour.every((value, j) => Math.abs(all[i + j] - value) < 8);
-                  }
-                  return count;
-                }""",
-                [pane, list(colour)],
-            )
-        )
-
-    def span(self) -> float:
-        shown = self.of("range")
-        return float(shown["end"] - shown["begin"])
 
 
 Opener = Callable[..., Page]
@@ -174,7 +59,7 @@ def opened(tab: Page, written: Callable[[str], Path]) -> Iterator[Opener]:
         tab.page.emulate_media(color_scheme=scheme)
         tab.asked.clear()
         tab.page.goto(written(name).as_uri())
-        tab.page.wait_for_function("window.weavePage && weavePage.drawn.boxes > 0")
+        tab.until("weavePage.drawn.boxes > 0")
         return tab
 
     tab.said.clear()
@@ -205,9 +90,9 @@ def test_a_diamond_shows_its_four_nodes_twice_and_its_figures(opened: Opener) ->
 
 
 def test_the_policy_forbids_what_the_page_never_does(browser: Any, written: Callable[[str], Path]) -> None:
-    page = browser.new_page()
-    page.goto(written("diamond").as_uri())
-    came = page.evaluate(
+    page = Page(browser.new_page())
+    page.page.goto(written("diamond").as_uri())
+    came = page.js(
         """() => {
           window.forbidden = new Set();
           document.addEventListener("securitypolicyviolation", (event) => forbidden.add(event.effectiveDirective));
@@ -223,9 +108,9 @@ def test_the_policy_forbids_what_the_page_never_does(browser: Any, written: Call
     )
     assert came == "refused"
     for directive in ("script-src-elem", "script-src-attr", "img-src", "connect-src"):
-        page.wait_for_function("(directive) => forbidden.has(directive)", arg=directive)
-    assert page.evaluate("window.broken") is None
-    page.close()
+        page.until(f"forbidden.has('{directive}')")
+    assert page.js("window.broken") is None
+    page.page.close()
 
 
 def test_names_with_markup_are_shown_as_text(opened: Opener) -> None:
@@ -290,7 +175,7 @@ def test_light_and_dark_follow_the_system_and_the_toggle(opened: Opener) -> None
     page.keyboard.press("t")
     assert page.of("theme") == "light"
     page.page.emulate_media(color_scheme="dark")
-    page.page.wait_for_function("weavePage.theme === 'dark'")
+    page.until("weavePage.theme === 'dark'")
 
 
 # --------------------------------------------------------------------------------------------- the mouse
@@ -316,6 +201,39 @@ def test_what_is_pointed_at_is_marked_in_both_pictures_and_explained(opened: Ope
     assert page.hovered is None
     assert page.tip == ""
     assert page.picture(other) == plain
+
+
+def test_the_graph_marks_a_node_and_what_is_stitched_to_it(opened: Opener) -> None:
+    page = opened("ranks", scheme="dark")
+    white = (255, 255, 255)
+    assert page.pixels("graph", white) < 30
+    page.point("second", "timeline")  # nothing is stitched to that of rank 0
+    alone = page.pixels("graph", white)
+    assert alone > 100
+    page.point("first", "timeline")
+    assert page.pixels("graph", white) > alone + 30
+
+
+def test_what_is_out_of_sight_in_the_other_picture_comes_into_sight(opened: Opener) -> None:
+    page = opened("sixty")
+    name, last = "layers.0.q", "layers.9.f"  # the first and the last
+    page.mouse.move(*page.at(last, "timeline"))
+    page.mouse.wheel(0, -1500)
+    assert not page.js("(name) => weavePage.at(name).timeline", name)
+    page.point(name, "graph")
+    assert page.hovered == name
+    page.at(name, "timeline")
+    page.mouse.wheel(0, -1500)
+    page.locator("#fit").focus()
+    page.mouse.move(5, 5)
+    pane = page.locator("#graph canvas").bounding_box()
+    x, y = page.at(last, "graph")
+    assert not (pane["x"] < x < pane["x"] + pane["width"] and pane["y"] < y < pane["y"] + pane["height"])
+    page.locator("#timeline canvas").dblclick(position={"x": 300, "y": 400})
+    page.point(last, "timeline")
+    x, y = page.at(last, "graph")
+    assert pane["x"] < x < pane["x"] + pane["width"]
+    assert pane["y"] < y < pane["y"] + pane["height"]
 
 
 def test_a_click_keeps_the_node_and_escape_lets_it_go(opened: Opener) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import logging
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -19,6 +21,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.plugins.hearing import DRIVERS, drive
 from weave import ExternalTarget, FunctionTarget, ModuleTarget, Needle, RunOptions
 from weave.observe import Listener, Recorder, flush, read_trace
 from weave.observe.events import problems
@@ -164,17 +167,14 @@ def test_a_listener_of_one_graph_hears_nothing_of_another() -> None:
     check(heard)
 
 
-@pytest.mark.parametrize("driver", ["inline", "tasks"])
+@pytest.mark.parametrize("driver", DRIVERS)
 def test_a_failure_is_told(driver: str) -> None:
     def fail(x: Any) -> Any:
         raise ValueError("no\nmore")
 
     stitched = small(fail)
     with Heard() as heard, pytest.raises(ValueError, match="no"):
-        if driver == "inline":
-            stitched({"x": X}, {})
-        else:
-            anyio.run(stitched.run, {"x": X}, {})
+        drive(driver, stitched, x=X)
     failed, end = heard.of("node.failed", "early"), heard.of("run.finished")
     for line in (failed, end):
         assert (line["error_type"], line["error"]) == ("ValueError", "no\nmore")
@@ -197,7 +197,7 @@ async def test_a_cancelled_run_is_told(anyio_backend_name: str) -> None:
             group.start_soon(stitched.run, {"x": X}, {})
             await begun.wait()
             group.cancel_scope.cancel()
-    heard.of("node.cancelled", "early")
+    assert heard.of("node.cancelled", "early")["awaited"]
     assert heard.of("run.finished")["status"] == "cancelled"
     assert "error" not in heard.of("run.finished")
 
@@ -303,6 +303,16 @@ def test_a_listener_may_flush_and_run_graphs_of_its_own() -> None:
     assert len([line for line in busy.lines if line["event"] == "run.finished"]) == 2
 
 
+def test_who_listens_to_a_graph_listens_to_its_copies(tmp_path: Path) -> None:
+    heard, recorder = Heard(), Recorder(tmp_path / "run.jsonl")
+    stitched = small().with_options(observers=(heard, recorder))
+    copied = copy.deepcopy(stitched)
+    copied({"x": X}, {})
+    check(heard)
+    assert len(read_trace([recorder.path]).runs) == 1
+    assert pickle.loads(pickle.dumps(recorder)).path == recorder.path
+
+
 # --- files ---
 
 
@@ -388,7 +398,7 @@ def test_weave_trace_records_a_program_as_it_is(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("2\n", "")
     trace = read_trace([tmp_path / "run.jsonl"])
     assert [run.status for run in trace.runs] == ["ok"]
-    assert trace.headers[0]["program"] == str(script)
+    assert trace.headers[0]["program"] == script.name
 
 
 def test_ranks_have_files_of_their_own(tmp_path: Path) -> None:

@@ -318,3 +318,21 @@ def test_transformers_checkpointed_layers_pass_through() -> None:
     assert "__call__" not in vars(cls) or (cls.__module__, cls.__qualname__) in _PASSES_THROUGH, (
         "every layer of a transformers model would be refused as a port"
     )
+
+
+# --- engine/profiled.py ---
+
+
+@pytest.mark.parametrize("all_threads", [False, True])
+def test_torch_says_whether_a_profiler_is_on(all_threads: bool) -> None:
+    asked = torch.autograd.profiler
+    assert asked._is_profiler_enabled is False
+    config = torch._C._profiler._ExperimentalConfig(profile_all_threads=all_threads)
+    elsewhere: list[Any] = []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], experimental_config=config):
+        assert asked._is_profiler_enabled is True, "nodes would have no names in a profile"
+        thread = threading.Thread(target=lambda: elsewhere.append(asked._is_profiler_enabled))
+        thread.start()
+        thread.join()
+    assert elsewhere == [True], "runs begun in other threads would have no names where all threads are profiled"
+    assert asked._is_profiler_enabled is False, "every run would be named for a profiler that has gone"

@@ -190,6 +190,6 @@ def _table(measured: Times) -> str:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text.encode("utf-8", "replace"))
     except OSError as error:
         raise LookupError(f"can't write {path}: {error.strerror or error}") from error

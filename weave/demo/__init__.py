@@ -9,12 +9,13 @@
     overlap.py      how much of the students' time fell into the teacher's forward
     checkpoint.py   what a killed job goes on from
     progress.py     what is shown while it runs: a live line, plain lines, or JSON lines
-    report.py       the table, the report as JSON, the graphs as Mermaid
+    report.py       the table, the report as JSON, the graphs as Mermaid, the trace as a page
     charts.py       the bar chart
     install.py      what has to be installed beside weave, and the sentence that says so where it is not
 
 Importing this package imports none of them, so that ``weave --help`` loads no torch.
 """
 
-# Here, because the command must know it also where it was interrupted before torch was loaded.
+# Here, because the command must know the first also where it was interrupted before torch was loaded.
 CHECKPOINT_NAME = "checkpoint.safetensors"
+TRACE_NAME = "trace.jsonl"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from weave.demo import CHECKPOINT_NAME
 from weave.demo.install import DemoException, require_extras
+from weave.errors import TraceException
 
 if TYPE_CHECKING:
     from weave.demo.job import Result
@@ -27,6 +28,7 @@ graph runs the encoder once a batch, hands every student what its block received
 and trains the student in the same run, while the encoder's forward goes on. Then the students are stitched into the
 encoder and scored on held-out text: each alone, and all together. Takes about a minute on two cores, and no GPU. For
 the same seed the scores are the same to the last digit, however it is run: resumed, with --sync, with any --max-workers.
+DIR/trace.html shows the training, step by step: who computed when, and who waited for whom.
 """
 
 EPILOG = """\
@@ -81,6 +83,8 @@ def main(args: argparse.Namespace) -> int:
         return _refused(str(error))
     except BrokenPipeError:  # nobody reads on; no matter of files, and the caller's to answer
         raise
+    except TraceException as error:
+        return _refused(str(error))
     except OSError as error:
         return _refused(f"can't use {error.filename or args.out}: {error.strerror or error}")
     except KeyboardInterrupt:

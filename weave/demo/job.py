@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import torch
 
-from weave.demo import CHECKPOINT_NAME, checkpoint
+from weave.demo import CHECKPOINT_NAME, TRACE_NAME, checkpoint
 from weave.demo.encoder import WEIGHTS_SHA256, SentenceEncoder, block_name, load_teacher
 from weave.demo.graphs import ScoringGraph, TrainingGraph
 from weave.demo.install import DemoException
@@ -27,12 +27,15 @@ from weave.demo.progress import Progress
 from weave.demo.scores import Scores, score
 from weave.demo.students import UNITS, cut_all, parameters
 from weave.demo.text import MAX_TOKENS, TOKENIZER_SHA256, Batches, Reader, paragraphs, split
+from weave.observe import Recorder
 
 # One, though there may be more cores: with two, every matrix product waits for the slower half, and on a busy machine
 # that made a step six times as slow (tried); with one it was twice as slow at worst. The other cores are for the
 # workers: two of them with one thread each were about as quick as one with two, and lost little on a busy machine.
 THREADS = 1
 CHECKPOINT_EVERY = 5
+# So many steps of a go are recorded: ten kilobytes each, and what comes later looks the same.
+TRACED = 100
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ class Parameters:
 class Result:
     """What came out. ``blocks`` are the paths of the replaced blocks; ``losses`` has a row a step, a column a block.
 
-    ``driver`` and ``overlap`` are about the steps done now, not about those before a resume, and no part of what makes
-    two results equal.
+    ``driver``, ``overlap`` and ``trace`` (the file in which steps were recorded, if any were) are about the steps done
+    now, not about those before a resume, and no part of what makes two results equal.
     """
 
     settings: Settings
@@ -95,6 +98,7 @@ class Result:
     scoring_graph: str = field(repr=False)
     driver: Driver = field(default=Driver(), compare=False)
     overlap: Overlap = field(default=Overlap(), compare=False)
+    trace: Path | None = field(default=None, compare=False)
 
     @property
     def improved(self) -> bool:
@@ -158,7 +162,10 @@ def _run(settings: Settings, file: Path, progress: Progress, driver: Driver, *, 
             progress.checkpoint(len(losses), file)
 
     batches = Batches(texts.training, size=settings.batch_size, seed=settings.seed)
-    _train(training, batches, range(len(losses), settings.steps), driver, keep)
+    steps = range(len(losses), settings.steps)
+    with Recorder(file.parent / TRACE_NAME) as recorder:
+        _train(training, batches, steps[:TRACED], driver, keep)
+    _train(training, batches, steps[TRACED:], driver, keep)
 
     after = _score(scoring, texts.held_out, progress, "after")
     return Result(
@@ -172,6 +179,7 @@ def _run(settings: Settings, file: Path, progress: Progress, driver: Driver, *, 
         scoring_graph=scoring.stitched.plan.to_mermaid(),
         driver=driver,
         overlap=training.watch.total,
+        trace=recorder.path if steps and recorder.path.exists() else None,
     )
 
 
@@ -179,7 +187,7 @@ def _train(
     training: TrainingGraph, batches: Batches, steps: range, driver: Driver, keep: Callable[[list[float]], None]
 ) -> None:
     """Take the ``steps``, one after the other; ``keep`` gets the losses of each before the next one begins."""
-    if driver.sync:
+    if driver.sync or not steps:
         for step in steps:
             keep(training.step(batches.at(step)))
         return

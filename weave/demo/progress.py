@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
@@ -207,9 +207,18 @@ class LiveProgress:
 
 @contextmanager
 def live(console: Console) -> Iterator[LiveProgress]:
-    """The live display, taken off the screen at the end whatever ends it."""
+    """The live display, taken off the screen at the end whatever ends it. Under the bar: what computes just now."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bars
+
+    from weave.observe import Progress as Runs
+
+    runs = Runs(console, after=0, draws=False)
+
+    class BarsAndRuns(Bars):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            yield runs.drawing(counts=False)
 
     columns = (
         TextColumn("{task.description}"),
@@ -217,7 +226,7 @@ def live(console: Console) -> Iterator[LiveProgress]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[detail]}"),
     )
-    with Bars(*columns, console=console, transient=True) as bars:
+    with runs, BarsAndRuns(*columns, console=console, transient=True) as bars:
         yield LiveProgress(console, bars)
 
 

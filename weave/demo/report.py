@@ -1,4 +1,4 @@
-"""What the job leaves behind: a table to read, the same numbers as JSON, the chart, both graphs as Mermaid.
+"""What the job leaves behind: a table to read, the same numbers as JSON, the chart, both graphs as Mermaid, the trace.
 
 Nothing that depends on the clock goes into the table, so that a resumed job's can be compared with a whole one's.
 """
@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from weave.demo.charts import draw_replace_one
 from weave.demo.job import Result
+from weave.observe import read_trace
+from weave.observe.page import write_page
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 TOGETHER = "all together"
+PAGE_NAME = "trace.html"
 
 
 @dataclass(frozen=True)
@@ -133,6 +136,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         "losses": [list(row) for row in result.losses],
         # The one part of it that is not the same each time.
         "overlap": {**asdict(result.driver), **asdict(result.overlap), "covered_share": result.overlap.share},
+        "trace": [result.trace.name, PAGE_NAME] if result.trace is not None else [],
     }
 
 
@@ -154,4 +158,7 @@ def write(result: Result, folder: Path) -> Sequence[Path]:
         held_out=result.settings.held_out,
         steps=result.settings.steps,
     )
-    return [*(folder / name for name in texts), *pictures]
+    recorded = []
+    if result.trace is not None:
+        recorded = [result.trace, write_page(read_trace([result.trace]), folder / PAGE_NAME)]
+    return [*(folder / name for name in texts), *pictures, *recorded]

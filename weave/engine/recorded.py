@@ -67,19 +67,19 @@ class RecordedFrontier(Frontier):
 class RecordingNotes:
     """Tells a recording of a run's nodes (see `engine.watch.Notes`)."""
 
-    __slots__ = ("_tokens", "append", "bind", "loop", "units")
+    __slots__ = ("append", "bind", "loop", "tokens", "units")
 
     def __init__(self, recording: Recording) -> None:
         self.append = recording.append
         self.bind = recording.bind
         self.loop = get_ident()  # where coroutines are awaited: asking each time costs as much as the clock
         self.units = recording.info.plan.units
-        self._tokens: dict[int, Token[Any]] = {}
+        self.tokens: dict[int, Token[Any]] = {}
 
     def started(self, index: int) -> None:
         """A unit fires."""
         if self.bind:
-            self._tokens[index] = NODE.set(self.units[index].node)
+            self.tokens[index] = NODE.set(self.units[index].node)
         self.append((STARTED, index, clock(), get_ident()))
 
     def finished(self, index: int, result: Any = None, *, awaited: bool = False) -> None:
@@ -87,13 +87,14 @@ class RecordingNotes:
         told = None if type(result) in WITHOUT_TENSORS else facts(result)
         self.append((FINISHED, index, clock(), awaited, told))
         if self.bind:
-            put_back(self._tokens.pop(index, None))
+            put_back(self.tokens.pop(index, None))
 
-    def raised(self, index: int, error: BaseException) -> None:
+    def raised(self, index: int, error: BaseException, *, awaited: bool = False) -> None:
         """A unit has raised."""
-        self.append((RAISED, index, clock(), "cancelled" if is_cancellation(error) else "failed", *said(error)))
+        status = "cancelled" if is_cancellation(error) else "failed"
+        self.append((RAISED, index, clock(), awaited, status, *said(error)))
         if self.bind:
-            put_back(self._tokens.pop(index, None))
+            put_back(self.tokens.pop(index, None))
 
     def delivered(self, index: int, port: str, exits: tuple[Exit, ...]) -> None:
         """The run's `fill` has told that."""
@@ -122,7 +123,8 @@ def recorded_call(
         if type(result) in WITHOUT_TENSORS:
             append((FINISHED, index, clock(), False, None))
         elif hasattr(type(result), "__await__"):
-            result = general(notes, index, result)
+            notes.tokens[index] = token  # the name is bound while that is awaited, too
+            return general(notes, index, result)
         else:
             append((FINISHED, index, clock(), False, facts(result)))
         if token is not None:
@@ -143,7 +145,7 @@ def _recorded_coroutine(index: int, call: Callable[..., Any], current: Callable[
         try:
             result = await call(*args, **kwargs)
         except BaseException as error:
-            notes.raised(index, error)
+            notes.raised(index, error, awaited=True)
             put_back(token)
             raise
         append((FINISHED, index, clock(), True, None if type(result) in WITHOUT_TENSORS else facts(result)))

@@ -66,7 +66,7 @@ class Notes(Protocol):
     def finished(self, index: int, result: Any = None, *, awaited: bool = False) -> None:
         """A unit has returned; `result` where it is nothing but a call."""
 
-    def raised(self, index: int, error: BaseException) -> None:
+    def raised(self, index: int, error: BaseException, *, awaited: bool = False) -> None:
         """A unit has raised."""
 
 
@@ -241,16 +241,16 @@ class Watch:
         if self._readiness is not None:
             self._became(self._readiness.ended(index), self._units[index].node)
 
-    def raised(self, index: int, error: BaseException) -> None:
+    def raised(self, index: int, error: BaseException, *, awaited: bool = False) -> None:
         """A unit has raised."""
         if self._recorded is not None:
-            self._recorded.raised(index, error)
+            self._recorded.raised(index, error, awaited=awaited)
         now = _clock()
         if is_cancellation(error):
             if "node_cancelled" in self._hearing:
-                self._tell("node_cancelled", NodeCancelled(**self._over(index, now)))
+                self._tell("node_cancelled", NodeCancelled(**self._over(index, now), awaited=awaited))
         elif "node_failed" in self._hearing:
-            self._tell("node_failed", NodeFailed(**self._over(index, now), error=error))
+            self._tell("node_failed", NodeFailed(**self._over(index, now), error=error, awaited=awaited))
 
     def _became(self, units: Iterator[int], by: str) -> None:
         with self._readying:
@@ -314,7 +314,7 @@ class _Watched:
         try:
             result = yield from self._awaitable.__await__()
         except BaseException as error:
-            self._notes.raised(self._index, error)
+            self._notes.raised(self._index, error, awaited=True)
             raise
         self._notes.finished(self._index, result, awaited=True)
         return result

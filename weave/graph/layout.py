@@ -8,7 +8,7 @@ are spread until everything in a layer has room. What it put into one column sta
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 MOST = 100_000  # places in layers, those that a line only passes through among them: some seconds of work
@@ -112,7 +112,7 @@ def laid_out(
         between = range(row.layers[source] + 1, row.layers[last])
         ways.append([row.add(layer, (PASSING, 0.0)) for layer in between] + ([] if mark is None else [mark]))
     whole = [[source, *way, destination] for (source, destination), way in zip(links, ways, strict=True)]
-    xs, width = _spread(_columns(row.layers, whole), row)
+    xs, width = _spread(columns(row.layers, whole), row)
 
     heights = [0.0] * (max(row.layers) + 1)
     for layer, height in zip(row.layers, row.heights, strict=True):
@@ -139,8 +139,12 @@ def laid_out(
     )
 
 
-def _columns(layers: list[int], ways: list[list[int]]) -> list[float]:
-    """igraph's columns. Each line goes from layer to layer: given one that spans several, igraph 1.0 may crash."""
+def columns(layers: Sequence[int], ways: Iterable[Sequence[int]]) -> list[float]:
+    """igraph's columns.
+
+    It is given lines that go from one layer to the next only. It can take longer ones, too, but where the graph is in
+    several parts, igraph 1.0 mixes up whose places it then answers with, and may crash.
+    """
     try:
         import igraph
     except ModuleNotFoundError as error:

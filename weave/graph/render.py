@@ -184,13 +184,14 @@ def _port_label(port: IODescriptor) -> str:
 
 
 def _escaped(text: str) -> str:
+    text = "".join(character if character.isprintable() else " " for character in text)
     for character, entity in (
         ("#", "#35;"),
         ('"', "#quot;"),
         ("<", "#lt;"),
         (">", "#gt;"),
         ("|", "#124;"),
-        ("\n", " "),
+        ("`", "#96;"),  # a label that begins with one would be Markdown
     ):
         text = text.replace(character, entity)
     return text

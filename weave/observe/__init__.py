@@ -2,6 +2,7 @@
 
 Recorder     writes runs to a JSONL file, which `weave trace` reads; `WEAVE_TRACE=run.jsonl` makes one
 Listener     hears of runs off their path: what a recorder is
+Progress     shows runs on a terminal as they go
 ContextFilter, flush, EVENTS
 read_trace, figures
 """
@@ -16,6 +17,7 @@ _HOME = {
     "EVENTS": "weave.observe.events",
     "Figures": "weave.observe.figures",
     "Listener": "weave.observe.scribe",
+    "Progress": "weave.observe.progress",
     "Recorder": "weave.observe.recorder",
     "Trace": "weave.observe.trace",
     "flush": "weave.observe.scribe",
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from weave.observe.events import EVENTS as EVENTS
     from weave.observe.figures import Figures as Figures
     from weave.observe.logs import ContextFilter as ContextFilter
+    from weave.observe.progress import Progress as Progress
     from weave.observe.recorder import Recorder as Recorder
     from weave.observe.scribe import Listener as Listener
     from weave.observe.scribe import flush as flush

@@ -111,8 +111,10 @@ def _application() -> Any:
     structlog = sys.modules.get("structlog")
     if structlog is None or not structlog.is_configured():
         return None
-    bound = structlog.get_logger("weave").bind()
-    return bound.sync_bl if hasattr(type(bound), "sync_bl") else bound  # an AsyncBoundLogger's methods are coroutines
+    wrapper = structlog.get_config()["wrapper_class"]
+    if isinstance(wrapper, type) and issubclass(wrapper, structlog.stdlib.AsyncBoundLogger):
+        wrapper = structlog.stdlib.BoundLogger  # what it wraps: it wants a running loop, and the scribe has none
+    return structlog.wrap_logger(None, wrapper_class=wrapper, logger_factory_args=("weave",)).bind()
 
 
 def _enabled(logger: Any, level: int) -> bool:

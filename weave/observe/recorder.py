@@ -40,8 +40,8 @@ class Recorder(Listener):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
         self._file: IO[bytes] | None = None
+        self.path = Path(path)
         self._process = 0
         self._began_ns, self._began_epoch_ns = clock(), time.time_ns()
         self._graphs: set[str] = set()
@@ -49,6 +49,10 @@ class Recorder(Listener):
 
     def __repr__(self) -> str:
         return f"Recorder({str(self.path)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For graphs that are pickled with their options; who unpickles it records anew."""
+        return Recorder, (self.path,)
 
     def heard(self, run: RunInfo, lines: Sequence[Line]) -> None:
         """Write them."""
@@ -69,6 +73,11 @@ class Recorder(Listener):
             if self._file is not None:
                 self._file.close()
                 self._file = None
+
+    def __del__(self) -> None:
+        """One in a graph's options is closed by nobody."""
+        if self._file is not None:
+            self._file.close()
 
     def _on_our_clock(self, line: Line) -> Line:
         moved = {**line, "time_ns": line["time_ns"] - self._began_ns}
@@ -98,7 +107,7 @@ class Recorder(Listener):
             "began_epoch_ns": self._began_epoch_ns,
             "python": platform.python_version(),
             "torch": getattr(sys.modules.get("torch"), "__version__", ""),
-            "program": sys.argv[0] if sys.argv else "",
+            "program": os.path.basename(sys.argv[0]) if sys.argv else "",
         }
         self._write([header])
 

@@ -24,7 +24,7 @@ from weave.spi.events import RunInfo
 STARTED = 0  # unit, time_ns, thread's ident
 FINISHED = 1  # unit, time_ns, awaited, facts of what it returned or None
 GIVEN = 2  # exit, time_ns, facts: a value that a unit handed on while it went on
-RAISED = 3  # unit, time_ns, "failed" or "cancelled", type of the error, its text
+RAISED = 3  # unit, time_ns, awaited, "failed" or "cancelled", type of the error, its text
 EVENT = 4  # name, time_ns, a dict of fields: an event that is what it is
 ENDED = 5  # time_ns, status, type of the error, its text
 

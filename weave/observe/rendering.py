@@ -156,8 +156,7 @@ class Rendering:
             self._gave(unit, port_said(way.port), time_ns, facts)
             yield from self._became(self._ready.handed_on(way.slots), time_ns, self._units[unit].node)
         elif tag == RAISED:
-            _, unit, time_ns, status, kind, message = entry
-            yield from self._raised(unit, time_ns, status, kind, message)
+            yield from self._raised(*entry[1:])
         elif tag == EVENT:
             _, name, time_ns, facts = entry
             yield self._line(name, time_ns, **facts)
@@ -186,15 +185,17 @@ class Rendering:
         yield self._node("node.finished", time_ns, unit, **facts)
         yield from self._became(self._ready.ended(unit), time_ns, self._units[unit].node)
 
-    def _raised(self, unit: int, time_ns: int, status: str, kind: str, message: str) -> Iterator[Line]:
+    def _raised(self, unit: int, time_ns: int, awaited: bool, status: str, kind: str, message: str) -> Iterator[Line]:
         facts = self._over(unit, time_ns)
+        if awaited:
+            facts["awaited"] = True
         if status == "failed":
             facts.update(error_type=kind, error=message)
         yield self._node(f"node.{status}", time_ns, unit, **facts)
 
     def _ended(self, time_ns: int, status: str, kind: str, message: str) -> Iterator[Line]:
         if self._ticks and self._ticks <= len(self._units) and status != "ok":  # the inline driver was in a unit
-            yield from self._raised(self._ticks - 1, time_ns, status, kind, message)
+            yield from self._raised(self._ticks - 1, time_ns, False, status, kind, message)
         facts: Line = {"status": status, "duration_ms": (time_ns - self._info.time_ns) / 1e6}
         if status == "failed":
             facts.update(error_type=kind, error=message)

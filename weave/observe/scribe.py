@@ -46,6 +46,10 @@ class Listener:
     def __exit__(self, *raised: Any) -> None:
         scribe.leave(self)
 
+    def __deepcopy__(self, memo: Any) -> Self:
+        """Itself: who listens to a graph listens to its copies, and there is one of it."""
+        return self
+
 
 class Scribe:
     """The process's scribe."""

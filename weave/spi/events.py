@@ -131,6 +131,7 @@ class NodeFailed(NodeEvent):
     thread: str = fact("the thread that computed it")
     duration_ms: float = fact("from its start, in milliseconds")
     error: BaseException = fact("what it raised")
+    awaited: bool = fact("whether it was awaited on the loop, so that part of its time may be waiting", False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,7 @@ class NodeCancelled(NodeEvent):
 
     thread: str = fact("the thread that computed it")
     duration_ms: float = fact("from its start, in milliseconds")
+    awaited: bool = fact("whether it was awaited on the loop, so that part of its time may be waiting", False)
 
 
 @dataclass(frozen=True, kw_only=True)

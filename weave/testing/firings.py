@@ -93,5 +93,5 @@ class _Notes:
     def finished(self, index: int, result: object = None, *, awaited: bool = False) -> None:
         self._note("finished", index)
 
-    def raised(self, index: int, error: BaseException) -> None:
+    def raised(self, index: int, error: BaseException, *, awaited: bool = False) -> None:
         self._note("cancelled" if is_cancellation(error) else "failed", index)

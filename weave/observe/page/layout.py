@@ -6,10 +6,9 @@ so wide that no order in it helps the eye, boxes stand by depth, each below the 
 
 from __future__ import annotations
 
-from importlib import import_module
 from math import isqrt
-from typing import Any
 
+from weave.graph.layout import MOST, columns
 from weave.observe.trace import Graph
 
 Place = tuple[int, int]
@@ -27,8 +26,12 @@ def places(graph: Graph) -> list[Place]:
     # A layer of hundreds would make a picture of a line: it is folded, so that the whole stays about three times as
     # wide as high.
     widest = max(12, 3 * isqrt(len(graph.units)))
-    if max(across) <= widest and (igraph := _igraph()) is not None:
-        return _by_igraph(igraph, sources, depth)
+    passing = sum(depth[unit] - depth[source] - 1 for unit, some in enumerate(sources) for source in some)
+    if max(across) <= widest and len(sources) + passing <= MOST:
+        try:
+            return _by_igraph(sources, depth)
+        except ModuleNotFoundError:  # an optional extra, and the page needs no other
+            pass
     return _by_depth(sources, depth, widest)
 
 
@@ -48,18 +51,14 @@ def _depths(sources: list[list[int]]) -> list[int]:
     return depth
 
 
-def _igraph() -> Any:
-    """The library, or `None` without it: an optional extra, and the page needs no other."""
-    try:
-        return import_module("igraph")
-    except ImportError:
-        return None
-
-
-def _by_igraph(igraph: Any, sources: list[list[int]], depth: list[int]) -> list[Place]:
-    edges = [(source, unit) for unit, some in enumerate(sources) for source in some]
-    layout = igraph.Graph(len(sources), edges, directed=True).layout_sugiyama(layers=depth, maxiter=20)
-    return _squeezed([x for x, _ in layout.coords], depth)
+def _by_igraph(sources: list[list[int]], depth: list[int]) -> list[Place]:
+    layers, ways = list(depth), []
+    for unit, some in enumerate(sources):
+        for source in some:  # a stitch has a place of its own in each layer that it passes
+            passes = range(depth[source] + 1, depth[unit])
+            ways.append([source, *range(len(layers), len(layers) + len(passes)), unit])
+            layers += passes
+    return _squeezed(columns(layers, ways)[: len(depth)], depth)
 
 
 def _squeezed(across: list[float], depth: list[int]) -> list[Place]:

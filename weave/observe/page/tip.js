@@ -84,7 +84,7 @@ function pairsOf(tip, facts) {
 function list(tip, title, entries, cells) {
   if (!entries.length) return;
   tip.append(element("div", "title", title));
-  const table = element("table", "list");
+  const table = element("table", `list ${title.toLowerCase()}`);
   for (const entry of entries.slice(0, MOST)) table.append(element("tr", "", ...cells(entry).map((cell) => element("td", "", cell))));
   tip.append(table);
   if (entries.length > MOST) tip.append(element("div", "about", `and ${entries.length - MOST} more`));
