@@ -9,7 +9,9 @@ from weave import RemoteException
 
 
 class DictMeeting:
-    def __init__(self, rank: int, world_size: int, options: Any, known: dict[str, bytes], changed: threading.Condition) -> None:
+    def __init__(
+        self, rank: int, world_size: int, options: Any, known: dict[str, bytes], changed: threading.Condition
+    ) -> None:
         self.rank = rank
         self.world_size = world_size
         self.options = options

@@ -251,14 +251,37 @@ WRONG: list[Any] = [
     [7, b"\xff"],
     None,  # and a frame
     [5, 8, 8],
-]  # with one frame of eight bytes
+]  # with one frame of eight bytes, where it asks for any
 
 
 @pytest.mark.parametrize("said", WRONG, ids=repr)
 def test_what_cannot_be_is_refused(said: Any) -> None:
+    framed = repr(said).startswith(("[3", "[5", "[0, [3", "None"))
+    came = sent(None).__class__(msgspec.msgpack.encode(said), [], [], None)
     with pytest.raises(WireException, match=r"^'student' can't take 'hidden': ") as caught:
-        taken(sent(None).__class__(msgspec.msgpack.encode(said), [], [], None), [bytearray(8)])
+        taken(came, [bytearray(8)] if framed else [])
     assert caught.value.node == "student"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ([3, "cpu", "float32", [1]], r"shape \[1\] and torch.float32 with 8 bytes, not 4"),
+        ([3, "cpu", "float32", [1 << 62, 4]], "with 8 bytes, not 73786976294838206464"),
+        ([3, "cpu", "float32", [1, 2], [0, 0]], r"whose axes are in the order \[0, 0\]"),
+        ([3, "cpu", "float33", [2]], "of dtype 'float33', which can't be had here"),
+        ([0, 1, [3, "tpu", "float32", [2]]], r"value\[1\] is a tensor on 'tpu'"),
+        ([2, "a", [0, [5, 9]]], r"value\['a'\]\[0\] is bytes, 9 by its head and 8 that came"),
+        (
+            [0, [3, "cpu", "float32", [2]], [3, "cpu", "float32", [2]]],
+            r"value\[1\] has more frames by its head than the 1",
+        ),
+        (None, "has 0 frames by its head, and 1 came"),
+    ],
+)
+def test_what_is_wrong_is_said(said: Any, why: str) -> None:
+    with pytest.raises(WireException, match=why):
+        taken(sent(None).__class__(msgspec.msgpack.encode(said), [], [], None), [bytearray(8)])
 
 
 @pytest.mark.parametrize(

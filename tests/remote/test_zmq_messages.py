@@ -157,7 +157,9 @@ def test_the_sender_refuses_what_the_receiver_would_not_take() -> None:
     with world(2, large, SMALL) as (ends, hearers, _):
         ends[0].send(1, [b"x"])  # from then on it knows what the peer takes
         hearers[1].wait()
-        with pytest.raises(RemoteException, match=r"65537 bytes .* takes 65536: .*WEAVE_LINK_MAX_MESSAGE_BYTES") as caught:
+        with pytest.raises(
+            RemoteException, match=r"65537 bytes .* takes 65536: .*WEAVE_LINK_MAX_MESSAGE_BYTES"
+        ) as caught:
             ends[0].send(1, [bytes(65537)])
         assert caught.value.rank == 1
         with pytest.raises(RemoteException, match=r"6 frames .* takes 5: .*WEAVE_LINK_MAX_FRAMES"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from weave.testing import AdapterSuite, ObserverSuite, ReducerSuite, TargetTypeSuite
+from weave.testing import AdapterSuite, ObserverSuite, ReducerSuite, TargetTypeSuite, TransportSuite
 from weave.testing.suites import PluginSuite
 
 pytest_plugins = ["pytester"]
@@ -19,6 +19,7 @@ SUITES: dict[type, tuple[str, ...]] = {
     AdapterSuite: ("adapters",),
     TargetTypeSuite: ("targets", "targets_life"),
     ObserverSuite: ("observers",),
+    TransportSuite: ("transports",),
 }
 
 

@@ -21,7 +21,7 @@ from weave.engine.frontier import Frontier
 from weave.engine.run import Run
 from weave.graph.plan import Exit
 from weave.observe.describe import facts
-from weave.observe.recording import FINISHED, GIVEN, NODE, RAISED, STARTED, Recording, clock, said
+from weave.observe.recording import EVENT, FINISHED, GIVEN, NODE, RAISED, STARTED, Recording, clock, said
 
 
 class RecordedRun(Run):
@@ -98,6 +98,13 @@ class RecordingNotes:
 
     def delivered(self, index: int, port: str, exits: tuple[Exit, ...]) -> None:
         """The run's `fill` has told that."""
+
+    def transfer(self, name: str, facts: dict[str, Any], error: BaseException | None = None) -> None:
+        """An event of a transfer: "transfer.started", "transfer.finished" or "transfer.failed"."""
+        if error is not None:
+            kind, message = said(error)
+            facts = {**facts, "error_type": kind, "error": message}
+        self.append((EVENT, name, clock(), facts))
 
 
 def recorded_call(

@@ -24,7 +24,20 @@ EMPTY: Any = type("EMPTY", (), {"__repr__": lambda self: "<nothing yet>"})()
 class Run:
     """The state of one run. Threads may `put` and `take` at once: each slot has one writer and one reader."""
 
-    __slots__ = ("_id", "_said", "args", "events", "failed_at", "fired", "kwargs", "marks", "plan", "program", "streams", "values")
+    __slots__ = (
+        "_id",
+        "_said",
+        "args",
+        "events",
+        "failed_at",
+        "fired",
+        "kwargs",
+        "marks",
+        "plan",
+        "program",
+        "streams",
+        "values",
+    )
 
     def __init__(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.program = program

@@ -189,7 +189,10 @@ class Crew:
 
     def call_off(self, error: BaseException) -> None:
         """Something outside the graph ends the run, with this exception. From any thread; does not wait for it."""
-        self._soon(functools.partial(self._called_off, error))
+        try:
+            self._soon(functools.partial(self._called_off, error))
+        except RuntimeError:  # the loop has gone, and the run with it
+            return
 
     def _called_off(self, error: BaseException) -> None:
         if not self.stopping:

@@ -45,7 +45,16 @@ from weave.spi.events import (
     RunFinished,
     RunInfo,
     RunStarted,
+    TransferFailed,
+    TransferFinished,
+    TransferStarted,
 )
+
+_TRANSFERS: dict[str, Any] = {
+    "transfer.started": TransferStarted,
+    "transfer.finished": TransferFinished,
+    "transfer.failed": TransferFailed,
+}
 
 log = logging.getLogger("weave")
 
@@ -68,6 +77,9 @@ class Notes(Protocol):
 
     def raised(self, index: int, error: BaseException, *, awaited: bool = False) -> None:
         """A unit has raised."""
+
+    def transfer(self, name: str, facts: dict[str, Any], error: BaseException | None = None) -> None:
+        """Something happened to a value on its way between ranks."""
 
 
 class Watch:
@@ -112,7 +124,7 @@ class Watch:
         self._readying = threading.Lock()
         self._listeners = tuple(listeners)
         self._run = run
-        in_line = any(name.startswith("node_") for name in self._hearing)
+        in_line = any(name.startswith(("node_", "transfer_")) for name in self._hearing)
         self.way: Way = "watched" if in_line else "plain"
         self._recording: Recording | None = None
         self._notes: Notes | None = self if in_line else None
@@ -251,6 +263,15 @@ class Watch:
                 self._tell("node_cancelled", NodeCancelled(**self._over(index, now), awaited=awaited))
         elif "node_failed" in self._hearing:
             self._tell("node_failed", NodeFailed(**self._over(index, now), error=error, awaited=awaited))
+
+    def transfer(self, name: str, facts: dict[str, Any], error: BaseException | None = None) -> None:
+        """An event of a transfer: "transfer.started", "transfer.finished" or "transfer.failed"."""
+        if self._recorded is not None:
+            self._recorded.transfer(name, facts, error)
+        method = name.replace(".", "_")
+        if method in self._hearing:
+            failed = {} if error is None else {"error": error}
+            self._tell(method, _TRANSFERS[name](run=self.info, time_ns=_clock(), **facts, **failed))
 
     def _became(self, units: Iterator[int], by: str) -> None:
         with self._readying:

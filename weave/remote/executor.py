@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
 
+from weave.engine.watch import watching
 from weave.errors import StitchedModuleException
 from weave.graph.targets import RemoteTarget
+from weave.observe.describe import facts, size
+from weave.observe.recording import clock
 from weave.remote.codec import decode, encode
-from weave.remote.graph import global_peers
+from weave.remote.graph import Edge, global_peers
 from weave.remote.session import session_here
 from weave.spi.executor import Firing
 
@@ -37,20 +42,37 @@ class RemoteExecutor:
         reduces = any(edge.reducer is not None for edge in port.edges)
         value = await firing.blocking(firing.inputs, port) if reduces else firing.inputs(port)
         where = {"where": f"{port.name!r}", "node": firing.node, "most": link.options}
-        encoded = await firing.blocking(lambda: encode(value, **where))
-        peers = global_peers(target)
+        if size(facts(value)) > _LARGE:
+            encoded = await firing.blocking(lambda: encode(value, **where))
+        else:
+            encoded = encode(value, **where)
+        edges = [(link.rank, peer, port.name) for peer in global_peers(target)]
+        if len(edges) == 1:
+            await _one(link, session, edges[0], encoded, firing.node, target.blocking)
+            return
+        raised: list[Exception] = []
+
+        async def one(edge: Edge) -> None:  # a group would wrap what it raises
+            try:
+                await _one(link, session, edge, encoded, firing.node, target.blocking)
+            except Exception as error:
+                raised.append(error)
+                group.cancel_scope.cancel()
+
         async with anyio.create_task_group() as group:
-            for peer in peers[1:]:
-                edge = (link.rank, peer, port.name)
-                group.start_soon(_one, link, session, edge, encoded, firing.node, target.blocking)
-            edge = (link.rank, peers[0], port.name)
-            await link.send(session, edge, encoded, firing.node, blocking=target.blocking)
+            for edge in edges:
+                group.start_soon(one, edge)
+        if raised:
+            raise raised[0]
 
     async def _receive(self, firing: Firing, target: RemoteTarget, session: Any) -> None:
         (port,) = firing.prepared.outputs
         link = session.link
         (peer,) = global_peers(target)
-        head, frames = await link.receive(session, (peer, link.rank, port.name), firing.node)
+        edge = (peer, link.rank, port.name)
+        with _told(link, session, edge, firing.node, "receive") as told:
+            head, frames = await link.receive(session, edge, firing.node)
+            told["bytes"] = sum(len(frame) for frame in frames)
         where = {"where": f"{port.name!r}", "node": firing.node, "most": link.options}
         large = sum(len(frame) for frame in frames) > _LARGE
         adapts = any(way.adapter is not None for way in port.exits)
@@ -62,10 +84,6 @@ class RemoteExecutor:
             await firing.blocking(hand_on)
         else:
             hand_on()
-
-
-async def _one(link: Any, session: Any, edge: Any, encoded: Any, node: str, blocking: bool) -> None:
-    await link.send(session, edge, encoded, node, blocking=blocking)
 
 
 class Prepared:

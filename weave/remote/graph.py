@@ -119,6 +119,7 @@ class RemoteGraph:
 
     def begin(self, key: int | str | None, item: tuple[int, int] | None) -> Session:
         """A run begins: an item of a stream, one with a key of the user's, or the next one."""
+        other: RunKey | None = None
         if item is not None:
             run = RunKey(None, *item)
             first, behind = self._reached.get(item[0], (0, set()))
@@ -134,13 +135,14 @@ class RemoteGraph:
             run = RunKey(None, self._runs, None)
             self._runs += 1
             other = next((known for known in self.runs if known.key is None and known.index is None), None)
-            if other is not None:
-                raise StitchedModuleException(
-                    f"{text(run)} of a graph that reaches other ranks begins while {text(other)} is under way, and the "
-                    "other ranks can't tell which of the two comes first: give each a key that all ranks give, "
-                    "stitched.with_options(run_key=...).run(...), or use stitched.stream(...)"
-                )
         session = self.runs[run] = Session(self, run)
+        if other is not None:
+            # Not raised here: the peers are to hear that this run failed, as they would of any other reason.
+            session.failure = StitchedModuleException(
+                f"{text(run)} of a graph that reaches other ranks begins while {text(other)} is under way, and the other "
+                "ranks can't tell which of the two comes first: give each a key that all ranks give, "
+                "stitched.with_options(run_key=...).run(...), or use stitched.stream(...)"
+            )
         return session
 
     def over(self, run: RunKey) -> bool:

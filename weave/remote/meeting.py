@@ -5,6 +5,7 @@ Everybody who can read the store is trusted: where ranks listen and what lets a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -23,18 +24,17 @@ class StoreMeeting:
     """Ranks that meet in a store of torch.distributed's: `TCPStore`, `FileStore`, `HashStore`, or a prefix of one."""
 
     def __init__(self, store: Any, rank: int, world_size: int, options: LinkOptions) -> None:
-        from torch.distributed import PrefixStore
+        from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
         self.rank = rank
         self.world_size = world_size
         self.options = options
         self.interface = options.interface or _interface(store)
+        self._given = store  # the server lives in it, where this rank has opened one
         # A connection of its own: a store's methods hold its lock while they wait, so that our asking would keep the
         # program from sharing, and its barrier would keep us from finding a peer.
-        try:
+        with contextlib.suppress(AttributeError, RuntimeError):  # a store made in Python, which has no such lock
             store = store.clone()
-        except (AttributeError, RuntimeError):
-            pass  # a store made in Python, which has no such lock
         self._store = PrefixStore(_PREFIX, store)
 
     def share(self, key: str, value: bytes) -> None:
@@ -131,7 +131,7 @@ def _where(rank: int, options: LinkOptions, environ: Mapping[str, str]) -> tuple
 
 
 def _store(host: str, port: int, serves: bool, rank: int, options: LinkOptions) -> Any:
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     limit = timedelta(seconds=options.timeout)
     try:

@@ -46,6 +46,14 @@ class Session:
                 self._call_off(error)
         return list(self.waiters)
 
+    def transfer(self, edge: tuple[int, int, str]) -> str:
+        """What events call the way of a value on an edge: alike on both ranks."""
+        peer = edge[1] if edge[0] == self.graph.rank else edge[0]
+        pair = self.graph.pairs[peer]
+        key = "" if self.key.key is None else f"{self.key.key}."
+        index = "" if self.key.index is None else f".{self.key.index}"
+        return f"{pair.name}/{edge[0]}-{edge[1]}/{pair.channels[edge]}/{key}{self.key.nth}{index}"
+
     def raise_failure(self) -> None:
         """Raise what ended the run."""
         if self.failure is not None:

@@ -26,7 +26,12 @@ class Directory:
         self._threads: set[threading.Thread] = set()
 
     def seek(
-        self, key: str, wanted: Callable[[bytes], bool], until: float, pause: float, tell: Callable[[bytes | None, str], None]
+        self,
+        key: str,
+        wanted: Callable[[bytes], bool],
+        until: float,
+        pause: float,
+        tell: Callable[[bytes | None, str], None],
     ) -> None:
         """Call `tell(value, "")` when what is wanted is there, or `tell(None, why)`; from a thread of its own."""
         thread = threading.Thread(
@@ -41,7 +46,12 @@ class Directory:
         return len(self._threads)
 
     def _seek(
-        self, key: str, wanted: Callable[[bytes], bool], until: float, pause: float, tell: Callable[[bytes | None, str], None]
+        self,
+        key: str,
+        wanted: Callable[[bytes], bool],
+        until: float,
+        pause: float,
+        tell: Callable[[bytes | None, str], None],
     ) -> None:
         value, why = None, ""
         try:

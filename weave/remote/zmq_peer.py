@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections import deque
 from enum import Enum
 from typing import Any
@@ -80,10 +80,8 @@ class Peer:
 
     def say(self, lane: Lane, *parts: bytes) -> None:
         """A word of the transport's own. Where the connection has just ended, nobody hears it."""
-        try:
+        with contextlib.suppress(zmq.Again, KeyError):
             self.lanes[lane].send_multipart(parts, zmq.NOBLOCK)
-        except (zmq.Again, KeyError):
-            pass
 
     def post(self, parcel: Parcel) -> None:
         """Send a message; the lanes are up."""
@@ -116,7 +114,3 @@ class Peer:
         if self.state in (State.IDLE, State.CUT) or self.heard:
             return True
         return self.state is State.SEEKING and not self.waiting and not self.let_in
-
-    def over_time(self) -> bool:
-        """Whether it has been looked for long enough."""
-        return time.monotonic() > self.seeks_until

@@ -67,7 +67,8 @@ def read(data: bytes, rank: int, security: str) -> Card | str:
     if card.protocol != PROTOCOL:
         return f"it speaks version {card.protocol} of the link and this rank {PROTOCOL}: all ranks need the same version of weave"
     if card.security != security:
-        return f"its link has security={card.security!r} and this rank's {security!r}: give all ranks the same WEAVE_LINK_SECURITY"
+        how = f"its link has security={card.security!r} and this rank's {security!r}"
+        return f"{how}: give all ranks the same WEAVE_LINK_SECURITY"
     if card.rank != rank:
         return f"what it shares of itself is rank {card.rank}'s"
     return card
@@ -150,7 +151,7 @@ def security_of(name: str, rank: int) -> Token | Curve:
     """A rank's, new for each endpoint."""
     if name == "curve" and not zmq.has("curve"):
         raise ValueError('security="curve": this pyzmq was built without it (libsodium); install the wheel from PyPI')
-    return {"token": Token, "curve": Curve}[name](rank)
+    return Curve(rank) if name == "curve" else Token(rank)
 
 
 class Gate:
@@ -161,7 +162,7 @@ class Gate:
         security: how a caller shows who it is.
         decide: is asked with rank and life; says "in" (let in), "later" (cut off without a word, the caller tries again) or
             "out".
-        look_up: is told a life whose rank is not known, and says whether it will call `known` with it.
+        look_up: is told a life whose rank is not known, and whom to tell once it is; says whether it will.
     """
 
     def __init__(
@@ -169,7 +170,7 @@ class Gate:
         context: zmq.Context[Any],
         security: Token | Curve,
         decide: Callable[[int, str], Literal["in", "later", "out"]],
-        look_up: Callable[[str], bool],
+        look_up: Callable[[str, Callable[[str, int | None], None]], bool],
     ) -> None:
         # A ROUTER, not the usual REP, so that an answer that takes a look into the store keeps no other waiting.
         self.socket = context.socket(zmq.ROUTER)
@@ -197,7 +198,7 @@ class Gate:
             if isinstance(who, str):
                 if who in self._ranks:
                     self._answer(request, (self._ranks[who], who))
-                elif who in self._waiting or self._look_up(who):
+                elif who in self._waiting or self._look_up(who, self.known):
                     self._waiting.setdefault(who, []).append(request)
                 else:
                     self._answer(request, None)
@@ -214,7 +215,9 @@ class Gate:
     def _answer(self, request: list[bytes], who: tuple[int, str] | None) -> None:
         verdict = "out" if who is None else self._decide(*who)
         if verdict == "out":
-            log.warning("weave: refused a connection from %s that didn't show who it is", request[5].decode("ascii", "replace"))
+            log.warning(
+                "weave: refused a connection from %s that didn't show who it is", request[5].decode("ascii", "replace")
+            )
         # 300 is "for the time being": libzmq cuts the caller off without telling it that it was refused for good.
         status = {"in": b"200", "later": b"300", "out": b"400"}[verdict]
         user = f"{who[0]}:{who[1]}".encode() if who is not None and verdict == "in" else b""

@@ -126,8 +126,10 @@ class ZmqEndpoint:
     def _takes(self, peer: int, frames: Sequence[Buffer]) -> None:
         """Whether a message is one that the peer would take; else it would cut us off for it."""
         if not 0 <= peer < self._world_size or peer == self.rank or not frames:
-            raise ValueError(f"a message of {len(frames)} frames from rank {self.rank} to rank {peer} of {self._world_size}")
-        known = self._loop.peers.get(peer)
+            raise ValueError(
+                f"a message of {len(frames)} frames from rank {self.rank} to rank {peer} of {self._world_size}"
+            )
+        known = self._loop.ways.peers.get(peer)
         card = None if known is None else known.card
         most_bytes, most_frames = self._options.max_message_bytes, self._options.max_frames
         if card is not None:
@@ -141,8 +143,8 @@ class ZmqEndpoint:
         size = max(map(_size, frames))
         if size > most_bytes:
             raise RemoteException(
-                f"{size} bytes in one frame to rank {peer}, which takes {most_bytes}: send it in parts, or give all ranks a larger "
-                "WEAVE_LINK_MAX_MESSAGE_BYTES",
+                f"{size} bytes in one frame to rank {peer}, which takes {most_bytes}: send it in parts, or give all ranks "
+                "a larger WEAVE_LINK_MAX_MESSAGE_BYTES",
                 rank=peer,
             )
 

@@ -11,7 +11,8 @@ says who waited for what, because a test that hangs says nothing.
 
 And for pytest, which only these need:
 
-- Suites that a plugin's tests subclass: `ReducerSuite`, `AdapterSuite`, `TargetTypeSuite`, `ObserverSuite`.
+- Suites that a plugin's tests subclass: `ReducerSuite`, `AdapterSuite`, `TargetTypeSuite`, `ObserverSuite`,
+  `TransportSuite`.
 - Fixtures, by `pytest_plugins = ["weave.testing.pytest_plugin"]`.
 """
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         ReducerSuite,
         TargetExample,
         TargetTypeSuite,
+        TransportSuite,
     )
 
 # Loaded when they are first used: they need pytest, and the rest does not.
@@ -43,6 +45,7 @@ _SUITES = (
     "ReducerSuite",
     "TargetExample",
     "TargetTypeSuite",
+    "TransportSuite",
 )
 
 __all__ = [
@@ -57,6 +60,7 @@ __all__ = [
     "Sequencer",
     "TargetExample",
     "TargetTypeSuite",
+    "TransportSuite",
 ]
 
 

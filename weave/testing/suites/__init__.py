@@ -21,6 +21,7 @@ from weave.testing.suites.base import PluginSuite
 from weave.testing.suites.observer import ObserverSuite
 from weave.testing.suites.reducer import ReducerExample, ReducerSuite
 from weave.testing.suites.target_type import TargetExample, TargetTypeSuite
+from weave.testing.suites.transport import TransportSuite
 
 __all__ = [
     "AdapterExample",
@@ -31,4 +32,5 @@ __all__ = [
     "ReducerSuite",
     "TargetExample",
     "TargetTypeSuite",
+    "TransportSuite",
 ]
