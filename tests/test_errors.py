@@ -29,6 +29,7 @@ WITH_FACTS = {
     "WireException": {"node": "r", "rank": 3},
     "GraphMismatchException": {"edges": ("e",)},
     "PluginException": {"name": "n", "nearest": ("m",)},
+    "TraceException": {"path": "run.jsonl"},
 }
 
 
@@ -38,7 +39,7 @@ def test_every_exception_is_public_and_in_one_family() -> None:
         assert cls.__doc__
         if issubclass(cls, Warning):
             continue
-        families = (errors.KnotException, errors.StitchedModuleException, errors.PluginException)
+        families = (errors.KnotException, errors.StitchedModuleException, errors.PluginException, errors.TraceException)
         assert sum(issubclass(cls, family) for family in families) == 1, cls
 
 

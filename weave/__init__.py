@@ -5,6 +5,7 @@ Layout, from the ground up (imports go one way, import-linter says so):
     errors      every exception
     graph/      what a graph is: targets, ports, stitches, checks, the plan
     spi/        what can be added: hook specs, records, the executor protocol
+    observe/    what a run says: events, recordings, traces, log lines, the page
     device/     torch's own state: tensors' versions, thread-local modes
     passage/    one forward of one module, with captures and overrides inside it
     engine/     when things run: a run's state, the inline and the tasks driver, streams, the synchronous facade
@@ -76,6 +77,7 @@ _ERRORS = (
     "PluginWarning",
     "PortNotReachedException",
     "RemoteException",
+    "TraceException",
     "UnknownPortException",
     "WireException",
 )
@@ -102,6 +104,7 @@ if TYPE_CHECKING:  # "X as X" is how a type checker is told that a name is meant
     from weave.errors import PluginWarning as PluginWarning
     from weave.errors import PortNotReachedException as PortNotReachedException
     from weave.errors import RemoteException as RemoteException
+    from weave.errors import TraceException as TraceException
     from weave.errors import UnknownPortException as UnknownPortException
     from weave.errors import WireException as WireException
     from weave.graph.plan import Plan as Plan
