@@ -9,7 +9,7 @@ from torch import nn
 
 from weave.engine.options import RunOptions
 from weave.graph.descriptors import InputDescriptor, IODescriptor, Node, OutputDescriptor, StitchDescriptor
-from weave.graph.partition import Part, partition
+from weave.graph.partition import Part, partition, places_of
 from weave.graph.plan import node_ids
 from weave.graph.targets import ExternalTarget, Target
 from weave.plugins.plugin_set import PluginSet
@@ -134,6 +134,11 @@ class Needle:
             name=name,
             elsewhere=elsewhere,
         )
+
+    def whole(self) -> tuple[StitchedModule, dict[str, int]]:
+        """The graph of all ranks as one, to be looked at, and which rank computes each node (by its id)."""
+        ids = node_ids(self.nodes)
+        return StitchedModule(self.nodes), places_of(self.nodes, ids, self.places) if self.places else {}
 
     def _part(self, rank: int | None, world_size: int | None) -> Part:
         """A rank's part of the graph."""

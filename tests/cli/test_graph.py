@@ -52,6 +52,11 @@ class Called(nn.Linear):
     def forward(self, *args):
         raise AssertionError("a module is not to be called")
 
+def placed():
+    sewn = needle()
+    a, b = [target for target in sewn.nodes if getattr(target, "name", "") in ("a", "b")]
+    return sewn.place(a, 0).place(b, 1)
+
 stitched, linear, number = make(), Called(), 3
 """
 
@@ -210,3 +215,21 @@ def test_the_trace_of_another_graph(trace: str, directory: Path, capsys: pytest.
     status, out, err = run(capsys, "some_graphs:make", "--trace", trace)
     assert (status, out) == (2, "")
     assert "no run of run.jsonl is of this graph: none knows 'b' (2 runs recorded)" in err
+
+
+def test_a_needle_that_is_placed_on_ranks_is_drawn_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not this rank's part of it; each rank's nodes in a frame, or by its name."""
+    shown = {}
+    for form in ("text", "mermaid", "dot", "svg"):
+        if form == "svg":
+            pytest.importorskip("igraph", reason="an optional extra: pip install igraph")
+        status, shown[form], _ = run(capsys, "some_graphs:placed", "--format", form)
+        assert status == 0
+    assert "rank 0: a\n" in shown["text"]
+    assert "rank 1: b\n" in shown["text"]
+    assert shown["mermaid"].count("subgraph rank") == 2
+    assert shown["dot"].count("subgraph cluster_") == 2
+    ElementTree.fromstring(shown["svg"])
+    assert "rank 0" in shown["svg"]
+    assert "rank 1" in shown["svg"]
+    assert all("remote" not in text.replace("remote stroke", "") for form, text in shown.items() if form != "svg")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +45,9 @@ def main(args: argparse.Namespace) -> int:
     """Show the graph; 2 where there is no such graph, or where it can't be shown like that."""
     try:
         form = _form(args)
-        plan = load(args.where)
+        plan, ranks = load(args.where)
         measured = _measured(plan, args.trace) if args.trace else None
-        text = json_text(plan, measured) if form == "json" else shown(plan, form, measured)
+        text = json_text(plan, measured) if form == "json" else shown(plan, form, measured, ranks)
         if args.output is None:
             sys.stdout.write(text)
         else:
@@ -60,8 +61,11 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def load(where: str) -> Plan:
-    """The plan of the graph at `module:attribute`. Raises `LookupError` with a sentence for the user."""
+def load(where: str) -> tuple[Plan, dict[str, int]]:
+    """The plan of the graph at `module:attribute`, and where its nodes compute if it is placed on ranks.
+
+    Raises `LookupError` with a sentence for the user.
+    """
     from torch import nn
 
     from weave.needle import Needle
@@ -69,16 +73,17 @@ def load(where: str) -> Plan:
 
     kinds = (StitchedModule, Needle)
     thing = found(where, kinds, example="app.graphs:stitched", leave=nn.Module)
+    ranks: dict[str, int] = {}
     if isinstance(thing, Needle):
         try:
-            thing = thing.knot()
+            thing, ranks = thing.whole()  # not this rank's part of it
         except (KnotException, PluginException) as error:
             raise LookupError(f"{where} can't be knotted: {error}") from error
     if not isinstance(thing, StitchedModule):
         raise LookupError(
             f"{where} is a {type(thing).__name__}, not a StitchedModule or a Needle; {_near(where, thing)}"
         )
-    return thing.plan
+    return thing.plan, ranks
 
 
 def _near(where: str, thing: Any) -> str:
@@ -132,7 +137,7 @@ def _measured(plan: Plan, paths: list[Path]) -> Times:
     return measured
 
 
-def shown(plan: Plan, form: str, measured: Times | None) -> str:
+def shown(plan: Plan, form: str, measured: Times | None, ranks: Mapping[str, int] = {}) -> str:
     """The graph in a format that is not JSON."""
     from weave.graph.dot import dot
     from weave.graph.picture import picture_of
@@ -140,18 +145,26 @@ def shown(plan: Plan, form: str, measured: Times | None) -> str:
     from weave.graph.svg import svg
 
     if form == "text":
-        return f"{plan}\n{_table(measured) if measured else ''}"
+        where = "".join(f"  rank {rank}: {', '.join(nodes)}\n" for rank, nodes in _by_rank(ranks))
+        return f"{plan}\n{where}{_table(measured) if measured else ''}"
     heat = measured.heat() if measured else {}
     critical = measured.critical if measured else frozenset()
     caption = _caption(measured) if measured else ""
     if form == "mermaid":
-        return mermaid(plan, heat, critical)
+        return mermaid(plan, heat, critical, ranks)
     if form == "dot":
-        return dot(picture_of(plan), heat, critical, caption)
+        return dot(picture_of(plan, ranks), heat, critical, caption)
     try:
-        return svg(picture_of(plan), heat, critical, caption)
+        return svg(picture_of(plan, ranks), heat, critical, caption)
     except (ModuleNotFoundError, ValueError) as error:
         raise LookupError(f"{error}; or say --format dot or mermaid") from error
+
+
+def _by_rank(ranks: Mapping[str, int]) -> list[tuple[int, list[str]]]:
+    found: dict[int, list[str]] = {}
+    for node, rank in ranks.items():
+        found.setdefault(rank, []).append(node)
+    return sorted(found.items())
 
 
 def json_text(plan: Plan, measured: Times | None) -> str:

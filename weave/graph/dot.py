@@ -30,6 +30,7 @@ def dot(picture: Picture, heat: Heat | None = None, outlined: Collection[str] = 
     lines = ["digraph weave {", '    node [fontname="Helvetica"]', '    edge [fontname="Courier" fontsize=10]']
     if caption:
         lines.append(f'    label={quoted(caption)} labelloc=b fontname="Helvetica" fontsize=10')
+    drawn: dict[int | None, list[str]] = {}  # by rank: its boxes stand in a frame of their own
     for index, box in enumerate(picture.boxes):
         texts = [text for text in (box.node, box.what) if text]
         fill, extra = _FILLS[box.shape], ""
@@ -41,7 +42,12 @@ def dot(picture: Picture, heat: Heat | None = None, outlined: Collection[str] = 
                 fill, extra = written(colour), f' fontcolor="{written(ink)}"'
             if box.node in outlined:
                 extra += " penwidth=4"
-        lines.append(f'    n{index} [label={quoted(*texts)} {_FORMS[box.shape]} fillcolor="{fill}"{extra}]')
+        node = f'    n{index} [label={quoted(*texts)} {_FORMS[box.shape]} fillcolor="{fill}"{extra}]'
+        drawn.setdefault(box.rank, []).append(node)
+    lines += drawn.pop(None, [])
+    for rank, nodes in sorted(drawn.items(), key=str):
+        head = f'    subgraph cluster_{rank} {{ label="rank {rank}" fontname="Helvetica" style="rounded,dashed"'
+        lines += [head, *(f"    {node}" for node in nodes), "    }"]
     for link in picture.links:
         for stitch in link.stitches:
             label = f"label={quoted(stitch.text)} " if stitch.text else ""

@@ -101,6 +101,19 @@ def partition(
     return part
 
 
+def places_of(nodes: Mapping[Target, Node], ids: Mapping[Target, str], places: Places) -> dict[str, int]:
+    """By node id, the rank that computes it. A constant that is everywhere is where it is wanted first."""
+    where = _resolved(nodes, ids, places)
+    found = {}
+    for target, place in where.items():
+        if place is None:
+            wanted = [where.get(stitch.destination_descriptor.target) for stitch in nodes[target].stitches_from]
+            place = next((rank for rank in wanted if rank is not None), None)
+        if place is not None:
+            found[ids[target]] = place
+    return found
+
+
 def _resolved(nodes: Mapping[Target, Node], ids: Mapping[Target, str], places: Places) -> dict[Target, int | None]:
     """Where every target is; `None` for a constant that is nowhere in particular: each rank that wants it has its own.
 
@@ -117,9 +130,10 @@ def _resolved(nodes: Mapping[Target, Node], ids: Mapping[Target, str], places: P
         elif isinstance(target, RemoteTarget) or not isinstance(target, ExternalTarget | FunctionTarget):
             lacking.append(ids[target])
     if lacking:
+        named = ", ".join(map(repr, lacking[:8])) + (" ..." if len(lacking) > 8 else "")
         raise KnotException(
-            f"{', '.join(map(repr, lacking[:8]))}{' ...' if len(lacking) > 8 else ''} {'has' if len(lacking) == 1 else 'have'} no "
-            "place: where some of a graph's targets are placed, all modules and remote targets are: needle.place(target, rank=...)"
+            f"{named} {'has' if len(lacking) == 1 else 'have'} no place: where some of a graph's targets are placed, all of its "
+            "modules and remote targets are: needle.place(target, rank=...)"
         )
 
     def external(port: IODescriptor) -> int:

@@ -31,11 +31,17 @@ _DARK: tuple[Colour, Colour, Colour] = ((44, 47, 54), (150, 80, 0), (240, 228, 6
 
 
 class Box(NamedTuple):
-    """A unit, or the caller. `what` is empty where the node's id says it already."""
+    """A unit, or the caller. `what` is empty where the node's id says it already; `rank`: which computes it, if several do."""
 
     node: str
     what: str
     shape: Shape
+    rank: int | None = None
+
+    @property
+    def below(self) -> str:
+        """The line below the node's id."""
+        return " · ".join(text for text in (self.what, "" if self.rank is None else f"rank {self.rank}") if text)
 
 
 class Stitch(NamedTuple):
@@ -63,10 +69,16 @@ class Picture(NamedTuple):
     taken: int
 
 
-def picture_of(plan: Plan) -> Picture:
-    """What there is to draw of a plan."""
+def picture_of(plan: Plan, ranks: Mapping[str, int] = {}) -> Picture:
+    """What there is to draw of a plan. `ranks`: by node, the rank that computes it."""
     boxes = [
-        Box(unit.node, "" if is_remote(unit.target) else what(unit.target), shape(unit.target)) for unit in plan.units
+        Box(
+            unit.node,
+            "" if is_remote(unit.target) else what(unit.target),
+            shape(unit.target),
+            ranks.get(unit.node),
+        )
+        for unit in plan.units
     ]
     given = taken = -1
     if plan.given:

@@ -104,14 +104,16 @@ def plan_dict(plan: Plan) -> dict[str, Any]:
     return {"units": units, "stitches": stitches}
 
 
-def mermaid(plan: Plan, heat: Heat | None = None, outlined: Collection[str] = ()) -> str:
+def mermaid(plan: Plan, heat: Heat | None = None, outlined: Collection[str] = (), ranks: Mapping[str, int] = {}) -> str:
     """A Mermaid flowchart: modules as boxes, functions rounded, constants as flags, the caller and ranks as stadiums.
 
     `heat` colours nodes and says a number in each; `outlined` nodes get a thick edge. See `weave.graph.picture`.
+    `ranks`: by node, the rank that computes it; each rank's nodes stand in a frame.
     """
     heat = heat or {}
     names: dict[str, str] = {}
     lines = ["flowchart TD"]
+    drawn: dict[int | None, list[str]] = {}
 
     def declare(node: str, target: Target, label: str) -> None:
         key = names[node] = f"n{len(names)}"
@@ -126,7 +128,7 @@ def mermaid(plan: Plan, heat: Heat | None = None, outlined: Collection[str] = ()
             shape = f"([{text}]):::remote"
         else:
             shape = f"[[{text}]]"
-        lines.append(f"    {key}{shape}")
+        drawn.setdefault(ranks.get(node), []).append(f"    {key}{shape}")
 
     for unit in plan.units:
         kind = what(unit.target)
@@ -136,6 +138,9 @@ def mermaid(plan: Plan, heat: Heat | None = None, outlined: Collection[str] = ()
         if unit.node in heat:
             label = f"{label}<br/><b>{_escaped(heat[unit.node][1])}</b>"
         declare(unit.node, unit.target, label)
+    lines += drawn.pop(None, [])
+    for rank, nodes in sorted(drawn.items(), key=str):
+        lines += [f'    subgraph rank{rank}["rank {rank}"]', *(f"    {node}" for node in nodes), "    end"]
     # The caller is drawn twice, above and below, so that the picture has no loop and lays out from top to bottom.
     if plan.given:
         lines.append('    given(["caller"]):::caller')

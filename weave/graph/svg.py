@@ -107,8 +107,8 @@ def clean(text: str) -> str:
 def _lines(box: Box, heat: Heat) -> list[tuple[str, str]]:
     """A box's lines: class and text."""
     lines = [("name", _short(box.node))]
-    if box.what:
-        lines.append(("what", _short(box.what)))
+    if box.below:
+        lines.append(("what", _short(box.below)))
     if box.node in heat and box.shape != "caller":
         lines.append(("heat", heat[box.node][1]))
     return lines
@@ -165,7 +165,7 @@ def _box(box: Box, at: Place, lines: list[tuple[str, str]], hot: tuple[float, st
         kinds += f" heat-{step(hot[0])}"
     if outlined:
         kinds += " outlined"
-    title = ", ".join(filter(None, (box.node, box.what, hot[1] if hot else "")))
+    title = ", ".join(filter(None, (box.node, box.below, hot[1] if hot else "")))
     node = "" if box.shape == "caller" else f' data-node="{clean(box.node)}"'
     parts = [f'<g class="{kinds}"{node}><title>{clean(title)}</title>{_form(box, at)}']
     y = at.top + at.height / 2 - LINE * len(lines) / 2 + 12

@@ -86,6 +86,38 @@ class RemoteExecutor:
             hand_on()
 
 
+async def _one(link: Any, session: Any, edge: Edge, encoded: Any, node: str, blocking: bool) -> None:
+    with _told(link, session, edge, node, "send") as told:
+        told["value"], told["bytes"] = encoded.text, sum(memoryview(frame).nbytes for frame in encoded.frames)
+        await link.send(session, edge, encoded, node, blocking=blocking)
+
+
+@contextmanager
+def _told(link: Any, session: Any, edge: Edge, node: str, direction: str) -> Iterator[dict[str, Any]]:
+    """Around a transfer, for whoever watches the run. What is put into the dict is told at its end."""
+    told: dict[str, Any] = {}
+    notes = watching.get()
+    if notes is None:
+        yield told
+        return
+    peer = edge[1] if edge[0] == link.rank else edge[0]
+    facts = {
+        "transfer": session.transfer(edge),
+        "node": node,
+        "direction": direction,
+        "peer": peer,
+        "port": edge[2],
+    }
+    since = clock()
+    notes.transfer("transfer.started", facts)
+    try:
+        yield told
+    except BaseException as error:
+        notes.transfer("transfer.failed", {**facts, "duration_ms": (clock() - since) / 1e6}, error)
+        raise
+    notes.transfer("transfer.finished", {**facts, "duration_ms": (clock() - since) / 1e6, **told})
+
+
 class Prepared:
     """A remote unit's ports."""
 

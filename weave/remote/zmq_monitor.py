@@ -1,4 +1,4 @@
-"""What a socket's monitor says of its one connection, in three words."""
+"""What a socket's monitor says of its one connection, in four words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
+
+from weave.remote.zmq_security import LATER
 
 Change: TypeAlias = Literal["up", "absent", "refused", "down"]
 
@@ -37,7 +39,10 @@ class Monitor:
                 message = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return found
-            change = _CHANGES.get(parse_monitor_message(message)["event"])
+            event = parse_monitor_message(message)
+            change = _CHANGES.get(event["event"])
+            if change == "refused" and event["value"] == LATER:
+                change = "down"
             if change is not None:
                 found.append(change)
 

@@ -32,6 +32,7 @@ from weave.remote.options import PROTOCOL
 log = logging.getLogger("weave")
 
 Lane: TypeAlias = Literal["control", "data"]
+LATER = 500  # the gate's answer after which a caller tries again
 LANES: tuple[Lane, Lane] = ("control", "data")
 
 
@@ -160,7 +161,7 @@ class Gate:
     Args:
         context: whose sockets ask.
         security: how a caller shows who it is.
-        decide: is asked with rank and life; says "in" (let in), "later" (cut off without a word, the caller tries again) or
+        decide: is asked with rank and life; says "in" (let in), "later" (the caller is to try again) or
             "out".
         look_up: is told a life whose rank is not known, and whom to tell once it is; says whether it will.
     """
@@ -218,7 +219,8 @@ class Gate:
             log.warning(
                 "weave: refused a connection from %s that didn't show who it is", request[5].decode("ascii", "replace")
             )
-        # 300 is "for the time being": libzmq cuts the caller off without telling it that it was refused for good.
-        status = {"in": b"200", "later": b"300", "out": b"400"}[verdict]
+        # Not 300, "for the time being": with it libzmq 4.3.5 leaves the caller without an answer until its handshake is
+        # over time. A 500 is told to the caller's monitor.
+        status = {"in": b"200", "later": b"%d" % LATER, "out": b"400"}[verdict]
         user = f"{who[0]}:{who[1]}".encode() if who is not None and verdict == "in" else b""
         self.socket.send_multipart([request[0], b"", b"1.0", request[3], status, b"", user, b""])
