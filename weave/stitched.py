@@ -212,8 +212,9 @@ class StitchedModule(nn.Module):
             # compiled each for itself.
             return _outside_dynamo(self, input_overrides, output_overrides, args, kwargs)
         if self._program.awaits:
-            state = TorchState(away=facade.elsewhere())  # this thread's, which may not be the one that runs it
-            return facade.call(lambda: self._run(state, input_overrides, output_overrides, args, kwargs))
+            away = self._ranks is not None or facade.elsewhere()
+            state = TorchState(away=away)  # this thread's, which may not be the one that runs it
+            return facade.call(lambda: self._run(state, input_overrides, output_overrides, args, kwargs), away=away)
         return self._run_inline(input_overrides, output_overrides, args, kwargs)
 
     def _run_inline(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +33,18 @@ def test_all_that_was_sent_comes_before_the_goodbye(security: Any) -> None:
         assert sorted(int(frames[0]) for _, frames in hearers[1].messages) == list(range(20))
         assert hearers[0].losses == []
         ends[1].send(0, [b"too late"])
+
+
+def test_what_was_sent_before_closing_goes_before_the_goodbye_though_the_thread_is_late() -> None:
+    with world(2) as (ends, hearers, _):
+        ends[0].send(1, [b"x"])
+        hearers[1].wait()
+        held = threading.Event()
+        ends[0]._do(lambda: held.wait(PATIENCE) and None)
+        ends[0].send(1, [b"y"])
+        ends[0]._do(lambda: ends[0]._loop.close(time.monotonic() + PATIENCE, True))
+        held.set()
+        assert hearers[1].wait(2, losses=1) == [(0, [b"x"]), (0, [b"y"])]
 
 
 def test_after_close_nobody_is_told_anything_and_closing_again_is_nothing() -> None:
@@ -225,25 +238,51 @@ def test_a_loss_before_anybody_hears_is_told_later() -> None:
     end.close(0.0)
 
 
-def test_an_error_in_the_links_thread_loses_everybody_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    class Fails(Hearer):
-        def came(self, peer: int, frames: Sequence[Any]) -> None:
-            raise ValueError("a fault of the hearer's")
-
+def test_an_error_in_the_links_thread_loses_everybody_and_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     meetings = DictMeeting.world(4, OPTIONS)
-    end, other, hearer = connect(meetings[0]), connect(meetings[1]), Fails()
+    end, other, hearer, heard = connect(meetings[0]), connect(meetings[1]), Hearer(), Hearer()
     end.start(hearer)
-    other.start(Hearer())
+    other.start(heard)
+    end.send(1, [b"x"])
+    heard.wait()
+
+    def fails(*_: Any) -> None:
+        raise ValueError("a fault in the thread")
+
+    monkeypatch.setattr(end._loop, "_came", fails)
     other.send(0, [b"x"])
     hearer.wait(0, 3)
     assert sorted(peer for peer, _ in hearer.losses) == [1, 2, 3]
-    assert all("a fault of the hearer's" in why for _, why in hearer.losses)
-    assert "a fault of the hearer's" in caplog.text
+    assert all("a fault in the thread" in why for _, why in hearer.losses)
+    assert "a fault in the thread" in caplog.text
+    assert heard.wait_lost()[0] == 0
     gone = Calls()
     end.send(1, [b"x"], gone=gone)
     gone.wait()
     end.close(1.0)
     other.close(0.0)
+    assert not [thread for thread in threading.enumerate() if "weave" in thread.name]
+
+
+def test_what_a_hearer_raises_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Fails(Hearer):
+        def came(self, peer: int, frames: Sequence[Any]) -> None:
+            super().came(peer, frames)
+            raise ValueError("a fault of the hearer's")
+
+    meetings = DictMeeting.world(2, OPTIONS)
+    end, other, hearer = connect(meetings[0]), connect(meetings[1]), Fails()
+    end.start(hearer)
+    other.start(Hearer())
+    other.send(0, [b"x"])
+    other.send(0, [b"y"])
+    assert hearer.wait(2) == [(1, [b"x"]), (1, [b"y"])]
+    end.close(1.0)
+    other.close(1.0)
+    assert hearer.losses == []
+    assert "a fault of the hearer's" in caplog.text
 
 
 # --- forks ---

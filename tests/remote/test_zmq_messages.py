@@ -180,7 +180,10 @@ def test_what_is_too_large_is_not_taken_and_both_lose_each_other(frames: list[by
         hearers[1].wait()
         ends[0].send(1, frames)
         assert hearers[0].wait_lost()[0] == 1
-        assert hearers[1].wait_lost()[0] == 0
+        peer, why = hearers[1].wait_lost()
+        assert peer == 0
+        if len(frames[0]) < 1 << 20:  # else libzmq has cut it off, and nobody knows for what
+            assert "are allowed (WEAVE_LINK_MAX_" in why
         ends[2].send(1, [b"from another"])
         assert hearers[1].wait(2) == [(0, [b"x"]), (2, [b"from another"])]
 

@@ -254,7 +254,7 @@ def test_a_part_that_says_it_is_huge_takes_no_memory(security: Any) -> None:
                 with socket.create_connection((host, int(port)), PATIENCE) as stranger:
                     name = security.replace("token", "plain").upper().encode()
                     stranger.sendall(b"\xff\0\0\0\0\0\0\0\1\x7f\3\1" + name.ljust(20, b"\0") + bytes(32))
-                    stranger.sendall(kind + (1 << 40).to_bytes(8, "big") + bytes(100))
+                    stranger.sendall(kind + (1 << 31).to_bytes(8, "big") + bytes(100))
                     while stranger.recv(1000):  # until it is cut off
                         continue
         still_works(ends, hearers)

@@ -30,15 +30,16 @@ _kept: list[BlockingPortal] = []  # at most one
 _inside = threading.local()
 
 
-def call(function: Callable[[], Awaitable[T]]) -> T:
+def call(function: Callable[[], Awaitable[T]], *, away: bool) -> T:
     """Run an async function to its end and return what it returns, with or without a running loop in this thread.
+
+    `away`: in the portal's loop. Where this thread runs a loop it has to be; where many calls follow one another it is
+    quicker, because the loop and its worker threads are kept.
 
     Raises:
         StitchedModuleException: this thread runs the portal's loop, which would wait for itself.
     """
-    if not elsewhere():
-        return anyio.run(function)
-    return wait_for(portal(), function)
+    return wait_for(portal(), function) if away else anyio.run(function)
 
 
 def wait_for(kept: BlockingPortal, function: Callable[[], Awaitable[T]]) -> T:

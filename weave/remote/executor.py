@@ -41,7 +41,7 @@ class RemoteExecutor:
         link = session.link
         reduces = any(edge.reducer is not None for edge in port.edges)
         value = await firing.blocking(firing.inputs, port) if reduces else firing.inputs(port)
-        where = {"where": f"{port.name!r}", "node": firing.node, "most": link.options}
+        where = {"where": port.name, "node": firing.node, "most": link.options}
         if size(facts(value)) > _LARGE:
             encoded = await firing.blocking(lambda: encode(value, **where))
         else:
@@ -73,7 +73,7 @@ class RemoteExecutor:
         with _told(link, session, edge, firing.node, "receive") as told:
             head, frames = await link.receive(session, edge, firing.node)
             told["bytes"] = sum(len(frame) for frame in frames)
-        where = {"where": f"{port.name!r}", "node": firing.node, "most": link.options}
+        where = {"where": port.name, "node": firing.node, "most": link.options}
         large = sum(len(frame) for frame in frames) > _LARGE
         adapts = any(way.adapter is not None for way in port.exits)
 

@@ -23,7 +23,7 @@ from weave.remote.graph import Pair, RemoteGraph, RemoteUnit, plain
 from weave.remote.options import LinkOptions
 from weave.remote.session import Session, said, text
 from weave.remote.waiter import Waiter
-from weave.remote.wire import Abort, Bye, RunKey, Taken, Tie, Untie, Value, Want, pack, unpack
+from weave.remote.wire import Abort, Bye, RunKey, Taken, Tie, Untie, Value, Want, check_frames, pack, unpack
 from weave.spi.transport import Endpoint
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ class Link:
             if self.closed:
                 return
             self.closed = True
-        for peer in range(self.world_size):
-            if peer != self.rank and peer not in self._lost:
-                self._send(peer, Bye(self._sent.get(peer, 0)))
+        for peer, sent in self._sent.items():  # those with whom a graph was tied, and no others
+            if peer not in self._lost:
+                self._send(peer, Bye(sent))
         self._endpoint.close(self.options.linger)
 
     # --- runs ---
@@ -172,7 +172,9 @@ class Link:
         while isinstance(origin, BaseExceptionGroup):
             origin = origin.exceptions[0]
         if isinstance(origin, RemoteException) and origin.rank is not None:
-            rank, node, kind, cause = origin.rank, origin.node, origin.kind, origin.cause_text or said(origin)
+            rank, node, cause = origin.rank, origin.node, origin.cause_text or said(origin)
+            kind = origin.kind or type(origin).__qualname__
+            cancelled = getattr(origin, "cancelled", cancelled)  # heard of: what it was where it began
         else:
             rank, kind, cause = self.rank, type(origin).__qualname__, said(origin)
         left = threading.Semaphore(0)
@@ -305,6 +307,7 @@ class Link:
     def came(self, peer: int, frames: Sequence[Any]) -> None:
         """A message from a peer."""
         try:
+            check_frames(frames, self.options)
             message = unpack(frames[0])
         except WireException as error:
             self.lost(peer, f"it sent what is no message of weave's ({error})")
@@ -427,14 +430,20 @@ class Link:
         way = "" if abort.rank == peer else f" (heard from rank {peer})"
         where = f"in node {abort.node!r} " if abort.node else ""
         what = "was cancelled" if abort.cancelled else f"failed {where}by {abort.kind}: {abort.text}"
-        error = RemoteException(
-            f"rank {abort.rank} {what}{way}, in {text(abort.run)} of the graph {abort.graph!r}",
+        # A loss is a loss, also where another rank saw it first.
+        kind = PeerLostException if abort.kind == PeerLostException.__name__ else RemoteException
+        if kind is PeerLostException:
+            what, way = abort.text, f" (heard from rank {peer})"
+        else:
+            what = f"rank {abort.rank} {what}"
+        return kind(
+            f"{what}{way}, in {text(abort.run)} of the graph {abort.graph!r}",
             node=abort.node,
             rank=abort.rank,
             kind=abort.kind,
             cause_text=abort.text,
+            cancelled=abort.cancelled,
         )
-        return error
 
     # --- sending ---
 

@@ -70,6 +70,8 @@ class Ranks:
         """Around a run: it has an identity on all ranks, hears of their failures, and they of its."""
         if self._graph is None:
             await anyio.to_thread.run_sync(self._connect, limiter=anyio.CapacityLimiter(1))
+        elif self._world is not None:
+            self._world.in_its_process()
         link, graph = self._link, self._graph
         assert link is not None
         assert graph is not None
@@ -112,6 +114,6 @@ class Ranks:
     def close(self) -> None:
         """Give the graph's channels back; the last graph closes the link."""
         with self._lock:
-            if self._link is not None and self._graph is not None and self._world is not None:
+            if self._link is not None and self._graph is not None and self._world is not None and not self._world.forked:
                 self._link.untie(self._graph)
                 self._world.release(self._link)

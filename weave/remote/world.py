@@ -47,18 +47,27 @@ class World:
 
     def link(self, scheme: str, find: Callable[[str], TransportType]) -> Link:
         """The link by a transport, made where there is none. Blocks until the others can be found."""
-        if self._process != os.getpid():
-            raise RemoteException(
-                f"links to other ranks don't survive a fork, and this is a forked child of rank {self.rank}: run the graph "
-                "in the parent, or start the child as a process of its own (multiprocessing's spawn)",
-                rank=self.rank,
-            )
+        self.in_its_process()
         with self._lock:
             link = self._links.get(scheme)
             if link is None or link.closed:
                 endpoint = find(scheme).connect(self._meeting)
                 link = self._links[scheme] = Link(endpoint, self.rank, self.world_size, self.options)
             return link
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process whose world this is."""
+        return self._process != os.getpid()
+
+    def in_its_process(self) -> None:
+        """Raise in a forked child, whose links are dead."""
+        if self.forked:
+            raise RemoteException(
+                f"links to other ranks don't survive a fork, and this is a forked child of rank {self.rank}: run the graph "
+                "in the parent, or start the child as a process of its own (multiprocessing's spawn)",
+                rank=self.rank,
+            )
 
     def release(self, link: Link) -> None:
         """A graph was closed; the last one closes the link."""
@@ -71,6 +80,8 @@ class World:
 
     def close(self) -> None:
         """Close all links."""
+        if self.forked:
+            return
         with self._lock:
             links, self._links = list(self._links.values()), {}
         for link in links:

@@ -160,7 +160,7 @@ class Loop:
         self._hears = hears
         self._listen_up()
         for peer, why in self._early:
-            hears.lost(peer, why)
+            self._lost(peer, why)
 
     def close(self, until: float, withdraw: bool) -> None:
         """A job: say goodbye, and end when everybody has heard it, or the time is over."""
@@ -212,7 +212,10 @@ class Loop:
     def _came(self, peer: Peer, lane: Lane, kind: bytes, parts: list[zmq.Frame]) -> None:
         if kind == b"m" and parts:
             if self._hears is not None:
-                self._hears.came(peer.rank, [part.buffer for part in parts])
+                try:
+                    self._hears.came(peer.rank, [part.buffer for part in parts])
+                except Exception as error:
+                    log.error("weave: a message from rank %s was not taken: %r", peer.rank, error, exc_info=error)
         elif kind == b"bye":
             peer.byes.add(lane)
             if len(peer.byes) == len(LANES):
@@ -229,18 +232,18 @@ class Loop:
 
     def _lost(self, peer: int, why: str) -> None:
         if self._hears is not None:
-            self._hears.lost(peer, why)
+            try:
+                self._hears.lost(peer, why)
+            except Exception as error:
+                log.error("weave: nobody took it that rank %s is lost: %r", peer, error, exc_info=error)
         elif self._closing is None:
             self._early.append((peer, why))
 
     def _failed(self, error: BaseException) -> None:
         log.error("weave: the link of rank %s failed: %r", self.rank, error, exc_info=error)
-        for _ in range(self.ways.world_size):  # each time one more is told, though the hearer itself may be at fault
-            try:
-                self.ways.lose_all(f"rank {self.rank}'s own link failed: {error!r}")
-                return
-            except Exception as another:
-                log.error("weave: who hears of rank %s's link failed: %r", self.rank, another, exc_info=another)
+        for rank in range(self.ways.world_size):
+            if rank != self.rank:
+                self.ways.lose(self.ways.peer(rank), f"rank {self.rank}'s own link failed: {error!r}")
 
     def _withdraw(self) -> None:
         """Say in the store that this link is closed. While it still listens: who finds nobody takes the rank for lost."""

@@ -228,12 +228,6 @@ class Ways:
         else:
             self._cut(peer, *last_word)
 
-    def lose_all(self, why: str) -> None:
-        """Give up all ranks of the world."""
-        for rank in range(self.world_size):
-            if rank != self.rank:
-                self.lose(self.peer(rank), why)
-
     def _cut(self, peer: Peer, *last_word: bytes) -> None:
         if last_word:
             peer.say("control", *last_word)
