@@ -24,7 +24,7 @@ from weave.builtin import builtin_records
 from weave.graph.plan import InPort, OutPort
 from weave.plugins import PluginSet
 from weave.plugins.loader import HOOKS, PluginRecord
-from weave.spi import events, executor, records
+from weave.spi import events, executor, records, transport
 from weave.spi.events import Event, Observer, RunInfo
 from weave.spi.hooks import WeaveSpec
 
@@ -34,9 +34,7 @@ TESTING = ROOT / "docs" / "plugins" / "testing.md"
 SNAPSHOT = Path(__file__).parent / "spi_snapshot.txt"
 
 # Hooks that neither weave itself nor a package under plugins/ implements, and why there is nobody.
-NO_USER = {
-    "weave_transports": "no transport runs in this version",
-}
+NO_USER: dict[str, str] = {}
 
 
 def hooks() -> dict[str, Any]:
@@ -61,7 +59,7 @@ def observer_methods() -> list[str]:
 
 
 def protocols() -> list[type]:
-    return [executor.Firing, executor.Preparation]
+    return [executor.Firing, executor.Preparation, transport.Endpoint, transport.Hears, transport.Meeting]
 
 
 def members(protocol: type) -> list[str]:
@@ -172,10 +170,10 @@ def test_what_an_executor_gets_is_documented(protocol: type) -> None:
 
 
 def test_the_suites_checks_are_documented() -> None:
-    from weave.testing import AdapterSuite, ObserverSuite, ReducerSuite, TargetTypeSuite
+    from weave.testing import AdapterSuite, ObserverSuite, ReducerSuite, TargetTypeSuite, TransportSuite
 
     text = TESTING.read_text()
-    for suite in (ReducerSuite, AdapterSuite, TargetTypeSuite, ObserverSuite):
+    for suite in (ReducerSuite, AdapterSuite, TargetTypeSuite, ObserverSuite, TransportSuite):
         said = text.split(f"\n### {suite.__name__}\n", 1)[1].split("\n### ", 1)[0].split("\n## ", 1)[0]
         cells = [line.split(" | ")[0] for line in said.splitlines() if line.startswith("| `test_")]
         assert set(re.findall(r"`(test_\w+)`", " ".join(cells))) == {n for n in dir(suite) if n.startswith("test_")}
@@ -246,8 +244,19 @@ def test_the_example_of_adapters() -> None:
 
 
 def test_the_example_of_transports() -> None:
-    [transport] = provided("weave_transports")
-    assert transport.name == transport.scheme == "pipes"
+    from weave import RemoteTarget
+    from weave.remote import run_local
+
+    [kind] = provided("weave_transports")
+    assert kind.name == kind.scheme == "calls"
+    given, caller = PluginSet(plugin("weave_transports")), ExternalTarget()
+
+    def main(rank: int) -> Any:
+        peer = RemoteTarget(1 - rank, transport="calls")
+        ways = (caller.output("x"), peer.value("h")), (peer.value("h"), caller.output("y"))
+        return Needle().stitch(*ways[rank]).knot(plugins=given)({}, {} if rank else {"x": 3})
+
+    assert run_local(2, main)[1]["y"] == 3
 
 
 def test_the_example_of_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,10 +15,11 @@ from weave.testing.condition import Condition
 
 LIMIT = 60.0
 EXT = ExternalTarget()
+OPTIONS = LinkOptions(timeout=LIMIT)
 
 
 def on_ranks(
-    size: int, main: Callable[[int], Any], backend: str, options: LinkOptions = LinkOptions(timeout=LIMIT), **how: Any
+    size: int, main: Callable[[int], Any], backend: str, options: LinkOptions = OPTIONS, **how: Any
 ) -> list[Any]:
     """What `await main(rank)` returns, by rank. A hang is a failure."""
     ended: list[Any] = []
@@ -95,7 +96,9 @@ def knot(*stitches: Any, **options: Any) -> StitchedModule:
     return sew(*stitches).knot(**options)
 
 
-def one_way(rank: int, function: Any = None, *, key: str = "h", blocking: bool = True, **options: Any) -> StitchedModule:
+def one_way(
+    rank: int, function: Any = None, *, key: str = "h", blocking: bool = True, **options: Any
+) -> StitchedModule:
     """From the caller of rank 0 to that of rank 1, by a function on either."""
     f = FunctionTarget(f"f{rank}", function or (lambda x: x + 1))
     if rank == 0:

@@ -196,7 +196,7 @@ def test_overlapping_runs_without_a_key_raise(backend: str) -> None:
                     await stitched.run({"x": 5}, {})
                 flags.say("refused")
         if rank == 1:
-            with pytest.raises(RemoteException, match="rank 0 failed .* in run 1 of the graph"):
+            with pytest.raises(RemoteException, match=r"rank 0 failed .* in run 1 of the graph"):
                 await stitched.run({}, {})
             return out[0]["y"]
         return None
@@ -277,7 +277,9 @@ def test_a_fast_sender_waits(credits: int, backend: str) -> None:
             await flags.until("looked")
             return x + 1
 
-        stitched = one_way(rank, held if rank else None, options=watched(*[] if rank else [transfers], max_workers=None))
+        stitched = one_way(
+            rank, held if rank else None, options=watched(*[] if rank else [transfers], max_workers=None)
+        )
         items = (given(rank, x) for x in range(20))
         results: list[Any] = []
 
@@ -313,7 +315,9 @@ def test_a_fast_sender_waits(credits: int, backend: str) -> None:
 def test_several_peers_in_one_target(backend: str) -> None:
     async def main(rank: int) -> Any:
         if rank == 0:
-            await knot((EXT.output("x"), RemoteTarget([1, 2, 3], blocking=False).value("h"))).run({}, {"x": torch.ones(2)})
+            await knot((EXT.output("x"), RemoteTarget([1, 2, 3], blocking=False).value("h"))).run(
+                {}, {"x": torch.ones(2)}
+            )
             return None
         return (await knot((RemoteTarget(0).value("h"), EXT.output("y"))).run({}, {}))["y"].tolist()
 
@@ -381,7 +385,9 @@ def test_peers_of_a_process_group_are_translated(backend: str, monkeypatch: pyte
         """Ranks 0 and 2 of the world, as 0 and 1."""
 
     group: Any = Group()
-    monkeypatch.setattr("torch.distributed.get_global_rank", lambda of, peer: {0: 0, 1: 2}[peer] if of is group else None)
+    monkeypatch.setattr(
+        "torch.distributed.get_global_rank", lambda of, peer: {0: 0, 1: 2}[peer] if of is group else None
+    )
 
     async def main(rank: int) -> Any:
         if rank == 0:
@@ -410,7 +416,9 @@ def test_a_constant_goes_and_a_rank_without_a_caller_runs(backend: str) -> None:
 
 
 @both
-@pytest.mark.parametrize("make", [copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "make", [copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))], ids=["copy", "pickle"]
+)
 def test_a_copy_is_a_graph_of_its_own(make: Any, backend: str) -> None:
     async def main(rank: int) -> Any:
         stitched = one_way(rank, plus_one)

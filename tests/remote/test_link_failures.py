@@ -28,6 +28,7 @@ def test_all_ranks_hear_of_a_node_that_raises(backend: str) -> None:
     """Rank 3 hears of it from rank 2, and is in a long await when it does."""
     flags = Flags()
     lasting: list[str] = []
+    texts: list[str] = []
 
     async def main(rank: int) -> Any:
         async def step(x: int) -> int:
@@ -49,7 +50,10 @@ def test_all_ranks_hear_of_a_node_that_raises(backend: str) -> None:
         f = FunctionTarget(f"f{rank}", step)
         if rank == 0:
             stitches = [(EXT.input("x"), f.input()), (EXT.input("x"), beside.input())]
-            stitches += [(f.output(), RemoteTarget(1).value("to 1")), (beside.output(), RemoteTarget(3).value("beside"))]
+            stitches += [
+                (f.output(), RemoteTarget(1).value("to 1")),
+                (beside.output(), RemoteTarget(3).value("beside")),
+            ]
         elif rank < 3:
             stitches = [(RemoteTarget(rank - 1).value(f"to {rank}"), f.input())]
             stitches += [(f.output(), RemoteTarget(rank + 1).value(f"to {rank + 1}"))]
@@ -63,8 +67,7 @@ def test_all_ranks_hear_of_a_node_that_raises(backend: str) -> None:
             said: Any = "mine"
         except RemoteException as error:
             said = (error.rank, error.node, error.kind, error.cause_text)
-            assert "rank 1 failed in node 'f1' by ValueError: no, not 0" in str(error)
-            assert not isinstance(error, PeerLostException)
+            texts.append(str(error))
         else:
             said = "nothing"
         out = await stitched.run(given(rank, 10), {})
@@ -76,6 +79,7 @@ def test_all_ranks_hear_of_a_node_that_raises(backend: str) -> None:
     assert said[0][0] in (there, "nothing")
     assert said[1:] == [("mine", None), (there, None), (there, 14)]
     assert lasting == ["called off"]
+    assert all("rank 1 failed in node 'f1' by ValueError: no, not 0" in text for text in texts)
 
 
 @both
@@ -218,7 +222,9 @@ def test_a_lost_peer_fails_who_waits_for_it(backend: str) -> None:
             await stitched.run({"x": 1}, {})
             return None
         for _ in range(2):  # the run under way, and every later one
-            with pytest.raises(PeerLostException, match=r"rank 0.* is gone \(seen from rank 1\): cut off by the test") as raised:
+            with pytest.raises(
+                PeerLostException, match=r"rank 0.* is gone \(seen from rank 1\): cut off by the test"
+            ) as raised:
                 await stitched.run({}, {})
             assert raised.value.rank == 0
         with pytest.raises(PeerLostException, match="cut off by the test"):
@@ -296,6 +302,7 @@ def test_a_sent_tensor_that_changes_before_it_has_gone(
 ) -> None:
     flags = Flags()
     held: list[Any] = []
+    heard: list[Any] = []
     send = LocalEndpoint.send
 
     def holds(self: Any, peer: int, frames: Any, *, urgent: bool = False, gone: Any = None) -> None:
@@ -314,7 +321,7 @@ def test_a_sent_tensor_that_changes_before_it_has_gone(
             try:
                 await knot((RemoteTarget(0).value("h"), EXT.output("y"))).run({}, {})
             except RemoteException as error:  # it may be done before it hears of it
-                assert (error.rank, error.node, error.kind) == (0, "remote[1].send('h')", "RemoteException")
+                heard.append((error.rank, error.node, error.kind))
             return
 
         async def beside(_: Any) -> None:
@@ -338,6 +345,7 @@ def test_a_sent_tensor_that_changes_before_it_has_gone(
     options = LinkOptions(timeout=LIMIT, debug=True)
     with caplog.at_level(logging.ERROR, "weave"):
         on_ranks(2, main, backend, options)
+    assert heard in ([], [(0, "remote[1].send('h')", "RemoteException")])
     assert ("changed in place" in caplog.text) == (when == "when it is over")
 
 

@@ -99,10 +99,12 @@ def _pass_on(stream: IO[str] | None, out: IO[str], rank: int, printing: threadin
     head = f"[{rank}] "
     if out.isatty() and not os.environ.get("NO_COLOR"):
         head = f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{head}\x1b[0m"
-    for line in stream or ():
-        with printing:
-            out.write(head + (line if line.endswith("\n") else line + "\n"))
-            out.flush()
+    assert stream is not None
+    with stream:
+        for line in stream:
+            with printing:
+                out.write(head + (line if line.endswith("\n") else line + "\n"))
+                out.flush()
 
 
 def _wait(crew: list[subprocess.Popen[str]]) -> int | None:

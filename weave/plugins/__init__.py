@@ -2,7 +2,8 @@
 
 A plugin is a module (or object) with functions marked `@hookimpl`, named in the entry-point group `weave.plugins`. The
 hooks, with an example each, are the methods of `WeaveSpec`; they return the records below. An executor is given a
-`Firing`, a record's `prepare` a `Preparation`; their ports are an `InPort` or an `OutPort`.
+`Firing`, a record's `prepare` a `Preparation`; their ports are an `InPort` or an `OutPort`. A transport makes an `Endpoint`,
+given a `Meeting`, which tells a `Hears` what comes.
 """
 
 from weave.graph.plan import InPort, OutPort
@@ -27,13 +28,17 @@ from weave.spi.events import (
 from weave.spi.executor import Executor, Firing, Preparation
 from weave.spi.hooks import WeaveSpec, hookimpl
 from weave.spi.records import AdapterDef, Command, ReducerDef, TargetType, TransportType
+from weave.spi.transport import Endpoint, Hears, Meeting
 
 __all__ = [
     "AdapterDef",
     "Command",
+    "Endpoint",
     "Executor",
     "Firing",
+    "Hears",
     "InPort",
+    "Meeting",
     "NodeCancelled",
     "NodeFailed",
     "NodeFinished",

@@ -10,7 +10,10 @@ come to that run remembers it. A lost peer fails every run that may still need i
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -51,7 +54,10 @@ class Link:
         self._came: dict[int, int] = {}
         self._tying: set[Waiter] = set()
         self.closed = False
+        self._process = os.getpid()
         endpoint.start(self)
+        # Registered behind the endpoint's own, hence called before it: the word still gets out.
+        atexit.register(self._at_exit)
 
     # --- graphs ---
 
@@ -133,10 +139,23 @@ class Link:
             if self.closed:
                 return
             self.closed = True
-        for peer, sent in self._sent.items():  # those with whom a graph was tied, and no others
+        atexit.unregister(self._at_exit)
+        self._say_goodbye()
+        self._endpoint.close(self.options.linger)
+
+    def _say_goodbye(self) -> None:
+        for peer, sent in list(self._sent.items()):  # those with whom a graph was tied, and no others
             if peer not in self._lost:
                 self._send(peer, Bye(sent))
-        self._endpoint.close(self.options.linger)
+
+    def _at_exit(self) -> None:
+        """A program that ends without closing has gone in good order: who needs nothing more of it goes on.
+
+        The endpoint sees to its own end. A forked child has no link.
+        """
+        if os.getpid() == self._process:
+            with contextlib.suppress(Exception):  # nobody is left to tell
+                self._say_goodbye()
 
     # --- runs ---
 
@@ -217,6 +236,8 @@ class Link:
                         session.waiters.discard(waiter)
                         waiter = None
                     if pair.sending.try_send(slot):
+                        # One waiter may have been woken for two credits, or for one that it did not need: pass it on.
+                        others = pair.sending.again(slot[0])
                         break
                     waiter = Waiter()
                     pair.sending.block(slot, waiter)
@@ -231,6 +252,8 @@ class Link:
                 for other in others:
                     other.wake()
             raise
+        for other in others:
+            other.wake()
         await self._send_value(session, pair, slot, value, node, blocking=blocking)
 
     async def _send_value(

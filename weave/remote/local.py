@@ -259,7 +259,6 @@ class LocalMeeting:
             )
         return value
 
-
     def look(self, key: str) -> bytes | None:
         """What is shared under a key now."""
         return self._board.get(key, 0.0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -114,6 +113,11 @@ class Ranks:
     def close(self) -> None:
         """Give the graph's channels back; the last graph closes the link."""
         with self._lock:
-            if self._link is not None and self._graph is not None and self._world is not None and not self._world.forked:
+            if (
+                self._link is not None
+                and self._graph is not None
+                and self._world is not None
+                and not self._world.forked
+            ):
                 self._link.untie(self._graph)
                 self._world.release(self._link)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from weave.graph.targets import Target
 from weave.spi.executor import Executor, Preparation
+from weave.spi.transport import Endpoint, Meeting
 
 
 def _no_arguments(parser: Any) -> None:
@@ -77,12 +78,13 @@ class TransportType:
 
     Args:
         scheme: its name, as in `RemoteTarget(1, transport="zmq")`.
-        connect: makes a link; what it is called with is fixed together with the first transport that runs.
+        connect: `connect(meeting) -> Endpoint`: makes a rank's end, given a `Meeting`. Waits for no other rank: whom it
+            talks to is known when something is sent.
         capabilities: words for what it can do.
     """
 
     scheme: str
-    connect: Callable[..., Any]
+    connect: Callable[[Meeting], Endpoint]
     capabilities: frozenset[str] = frozenset()
 
     @property

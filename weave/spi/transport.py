@@ -23,7 +23,8 @@ class Hears(Protocol):
         """A message from a peer. The frames' memory is the receiver's from now on, as long as it holds them."""
 
     def lost(self, peer: int, why: str) -> None:
-        """A peer is gone: killed, frozen, cut off. Nothing more will come from it. Said once a peer."""
+        """A peer that was talked to is gone: killed, frozen, cut off, or it has closed its end. Nothing more will come from
+        it; what it sent before it closed has come. Said once a peer."""
 
 
 class Meeting(Protocol):
@@ -44,20 +45,28 @@ class Meeting(Protocol):
     def share(self, key: str, value: bytes) -> None:
         """Let every rank know this, under a key."""
 
+    def look(self, key: str) -> bytes | None:
+        """What some rank shares under a key now, `None` where nobody does. Waits for nobody."""
+
     def ask(self, key: str) -> bytes:
         """What some rank shares under a key, waiting for it. Raises `RemoteException` when the time is over."""
 
 
 class Endpoint(Protocol):
-    """One rank's end. Every method may be called from any thread, and none of them waits for a peer."""
+    """One rank's end. Every method may be called from any thread, and none of them waits for a peer.
+
+    What a `Hears` or a `gone` raises is nothing to it; they may call `send`.
+    """
 
     def start(self, hears: Hears) -> None:
-        """Begin to tell what comes. Called once, before anything is sent."""
+        """Begin to tell what comes, and what has come before. Called once, before anything is sent."""
 
     def send(
         self, peer: int, frames: Sequence[Buffer], *, urgent: bool = False, gone: Callable[[], None] | None = None
     ) -> None:
         """Send a message. It is sent whole or, where the peer is lost, not at all; a lost peer is no error here.
+
+        One that is late gets it when it is there. After `close` it is as if the peer were lost.
 
         Args:
             peer: a rank of the world, not this one.

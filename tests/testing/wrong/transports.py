@@ -555,7 +555,12 @@ class Strict(End):
 class WrongToTheLost(Suite):
     end = Strict
     fails = {"test_sending_to_a_lost_peer"}
-    may = {"test_nothing_is_told_after_closing", "test_graphs_of_two_ranks", "test_graphs_of_three_ranks", "test_a_run_that_fails"}
+    may = {
+        "test_nothing_is_told_after_closing",
+        "test_graphs_of_two_ranks",
+        "test_graphs_of_three_ranks",
+        "test_a_run_that_fails",
+    }
 
 
 class Unnoticed(End):

@@ -115,9 +115,7 @@ class Rank:
 
     def send(self, peer: int, *frames: Buffer, urgent: bool = False, gone: Callable[[], None] | None = None) -> None:
         """Send, which waits for nobody."""
-        within(
-            self.limit, f"endpoint.send({peer}, ...)", lambda: self.end.send(peer, frames, urgent=urgent, gone=gone)
-        )
+        within(self.limit, f"endpoint.send({peer}, ...)", lambda: self.end.send(peer, frames, urgent=urgent, gone=gone))
 
     def close(self, linger: float) -> None:
         """Close."""

@@ -89,7 +89,11 @@ class TransportSuite(GraphChecks, PluginSuite):
         """Frames of any size, none of them changed, joined or left out; empty ones too."""
         dice = random.Random(0)
         sent = [[dice.randbytes(size)] for size in SIZES]
-        sent += [[dice.randbytes(size) for size in SIZES], [b"", b"", b"x", b""], [dice.randbytes(9) for _ in range(1000)]]
+        sent += [
+            [dice.randbytes(size) for size in SIZES],
+            [b"", b"", b"x", b""],
+            [dice.randbytes(9) for _ in range(1000)],
+        ]
         with self._ranks(2) as (first, second):
             for number, frames in enumerate(sent):
                 first.send(1, b"%d" % number, *frames)
@@ -231,7 +235,7 @@ class TransportSuite(GraphChecks, PluginSuite):
             second.heard.answer = fails
             first.send(1, b"one", gone=fails)
             second.heard.until_messages(1)
-            second.heard.lost = fails  # type: ignore[method-assign]
+            second.heard.lost = fails
             third.send(0, b"hello")
             third.send(1, b"two")
             first.heard.until_messages(1)
@@ -339,7 +343,9 @@ class TransportSuite(GraphChecks, PluginSuite):
             for rank in (first, third):
                 rank.heard.until_lost(1)
                 count = sum(peer == 1 for peer, _ in rank.heard.messages)
-                expect(count == 20, f"rank {rank.rank} heard that rank 1 is lost when {count} of its 20 messages had come")
+                expect(
+                    count == 20, f"rank {rank.rank} heard that rank 1 is lost when {count} of its 20 messages had come"
+                )
             first.send(2, b"still here")
             third.heard.until_messages(21)
             third.send(0, b"here too")

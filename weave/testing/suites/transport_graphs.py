@@ -9,14 +9,14 @@ import anyio
 import torch
 
 from weave.errors import RemoteException
-from weave.graph.targets import ExternalTarget, FunctionTarget, RemoteTarget
-from weave.needle import Needle
+from weave.graph.targets import FunctionTarget, RemoteTarget
 from weave.plugins.plugin_set import PluginSet
 from weave.remote.local import run_local
 from weave.remote.options import LinkOptions
 from weave.spi.records import TransportType
 from weave.stitched import StitchedModule
 from weave.testing.suites.base import PluginSuite, drive, expect, on_loop, within
+from weave.testing.suites.graphs import EXTERNAL, Stitch, tie
 
 RUNS = 4
 LARGE = 50_000  # elements
@@ -50,17 +50,23 @@ class GraphChecks(PluginSuite):
 
     def ring(self, rank: int, size: int, step: Callable[[int, Any], Any]) -> StitchedModule:
         """From rank 0 by all ranks in turn and back; and from rank 0 to all others at once."""
-        caller, f = ExternalTarget(), FunctionTarget(f"f{rank}", lambda *given: step(rank, given))
+        f = FunctionTarget(f"f{rank}", lambda *given: step(rank, given))
         before, after = RemoteTarget((rank - 1) % size), RemoteTarget((rank + 1) % size)
-        needle = Needle()
         if rank:
-            needle.stitch(before.value(f"to {rank}"), f.input()).stitch(RemoteTarget(0).value("to all"), f.input())
-            needle.stitch(f.output(), after.value(f"to {(rank + 1) % size}"))
+            stitches: list[Stitch] = [
+                (before.value(f"to {rank}"), f.input()),
+                (RemoteTarget(0).value("to all"), f.input()),
+                (f.output(), after.value(f"to {(rank + 1) % size}")),
+            ]
         else:
             others = RemoteTarget(tuple(range(1, size)), blocking=False)
-            needle.stitch(caller.input("x"), f.input()).stitch(f.output(), after.value("to 1"))
-            needle.stitch(caller.input("x"), others.value("to all")).stitch(before.value("to 0"), caller.output("y"))
-        return needle.knot(plugins=self.graph_plugins)
+            stitches = [
+                (EXTERNAL.input("x"), f.input()),
+                (f.output(), after.value("to 1")),
+                (EXTERNAL.input("x"), others.value("to all")),
+                (before.value("to 0"), EXTERNAL.output("y")),
+            ]
+        return tie(stitches, plugins=self.graph_plugins)
 
     def test_graphs_of_two_ranks(self, driver: str) -> None:
         """Runs in turn, streams and runs at once of a graph over two ranks give what they give without."""
