@@ -404,7 +404,7 @@ def test_five_thousand_nodes_are_drawn_as_far_as_they_can_be_seen(opened: Opener
     assert 1 <= drawn["boxes"] < 200
     assert "layers.416.o" in page.written("timeline")
     assert "layers.416.o" in page.written("graph")
-    page.mouse.move(*page.at("layers.416.o", "graph"))  # at once: on its way it would point at others, and the graph follow
+    page.mouse.move(*page.at("layers.416.o", "graph"))  # at once: on its way it would point at others
     assert page.hovered == "layers.416.o"
     page.keyboard.press("0")
     assert page.of("drawn")["boxes"] == 5000
