@@ -211,7 +211,7 @@ def test_nothing_is_held_after_a_run_that_raised(census: Census, kind: str) -> N
             raised = True
         assert raised
         assert census.alive() == 0
-    assert len(census.born) >= 4
+    assert len(census.born) >= (2 if kind == "remote" else 4)  # a process without a world refuses before a node fires
 
 
 def test_an_exception_holds_no_more_than_its_traceback(census: Census) -> None:

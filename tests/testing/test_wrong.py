@@ -19,7 +19,7 @@ SUITES: dict[type, tuple[str, ...]] = {
     AdapterSuite: ("adapters",),
     TargetTypeSuite: ("targets", "targets_life"),
     ObserverSuite: ("observers",),
-    TransportSuite: ("transports",),
+    TransportSuite: ("transports", "transports_ends"),
 }
 
 

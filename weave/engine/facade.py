@@ -47,7 +47,6 @@ def wait_for(kept: BlockingPortal, function: Callable[[], Awaitable[T]]) -> T:
     call = _Call(function)
     try:
         result: T = kept.start_task_soon(call.run).result()  # in a copy of this thread's context
-        return result
     except BaseException as error:
         if call.ended.is_set() or not isinstance(error, KeyboardInterrupt | SystemExit):
             raise
@@ -55,6 +54,9 @@ def wait_for(kept: BlockingPortal, function: Callable[[], Awaitable[T]]) -> T:
         if kept.start_task_soon(call.stop).result():
             call.ended.wait()
         raise
+    if call.raised:
+        raise call.raised.pop()  # nothing here may hold it
+    return result
 
 
 class _Call:
@@ -64,11 +66,16 @@ class _Call:
         self._function = function
         self._scope: anyio.CancelScope | None = None
         self.ended = threading.Event()
+        # What it raised. A future that held it would be held by its traceback in turn, until the collector comes.
+        self.raised: list[Exception] = []
 
     async def run(self) -> Any:
         try:
             with anyio.CancelScope() as self._scope:
                 return await self._function()
+        except Exception as error:
+            self.raised.append(error)
+            return None
         finally:
             self.ended.set()
 

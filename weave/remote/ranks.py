@@ -68,7 +68,10 @@ class Ranks:
     async def run(self, key: int | str | None, item: tuple[int, int] | None) -> AsyncIterator[Session]:
         """Around a run: it has an identity on all ranks, hears of their failures, and they of its."""
         if self._graph is None:
-            await anyio.to_thread.run_sync(self._connect, limiter=anyio.CapacityLimiter(1))
+            raised: list[Exception] = []
+            await anyio.to_thread.run_sync(self._connect, raised, limiter=anyio.CapacityLimiter(1))
+            if raised:
+                raise raised.pop()  # not through the thread's future, which its traceback would hold
         elif self._world is not None:
             self._world.in_its_process()
         link, graph = self._link, self._graph
@@ -92,7 +95,13 @@ class Ranks:
             session_here.reset(token)
             link.end(session)
 
-    def _connect(self) -> None:
+    def _connect(self, raised: list[Exception]) -> None:
+        try:
+            self._join_and_tie()
+        except Exception as error:
+            raised.append(error)
+
+    def _join_and_tie(self) -> None:
         with self._lock:
             if self._graph is not None:
                 return
