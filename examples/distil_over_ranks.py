@@ -33,8 +33,7 @@ needle, caller, t = Needle(), ExternalTarget(), ModuleTarget("teacher", teacher)
 needle.place(t, rank=0).stitch(caller.input("batch"), t.input(""))
 for k, student in students.items():
     s, train = ModuleTarget(f"student {k}", student), FunctionTarget(f"train {k}", trains(student))
-    needle.place(s, rank=k % world)  # `train` goes where ... it is said to: what it gives is wanted on rank 0
-    needle.place(train, rank=k % world)
+    needle.place(s, rank=k % world).place(train, rank=k % world)
     needle.stitch(t.input(f"layers.{k}"), s.input("", adapter="first"))
     needle.stitch(s.output(""), train.input()).stitch(t.output(f"layers.{k}"), train.input())
     needle.stitch(train.output(), caller.output(f"loss {k}"))

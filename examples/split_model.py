@@ -67,4 +67,6 @@ with stitched.stream(calls(), in_flight=2 * world) as results:
     losses = [out["loss"] if rank == 0 else None for out in results]
 if rank == 0:
     same = all(torch.equal(got, loss(whole(ids), ids)) for got, ids in zip(losses, batches, strict=True))
-    print(f"{world} ranks, {len(losses)} micro-batches, mean loss {sum(losses) / len(losses):.4f}; as in one process: {same}")
+    print(
+        f"{world} ranks, {len(losses)} micro-batches, mean loss {sum(losses) / len(losses):.4f}; as in one process: {same}"
+    )

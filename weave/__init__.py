@@ -10,6 +10,7 @@ Layout, from the ground up (imports go one way, import-linter says so):
     passage/    one forward of one module, with captures and overrides inside it
     engine/     when things run: a run's state, the inline and the tasks driver, streams, the synchronous facade
     plugins/    finding plugins, and the registry of what they provide
+    remote/     other ranks: the link between them, what travels on it, the built-in transports
     builtin/    weave's own, through the same hooks as anybody's
     stitched    StitchedModule, an nn.Module
     needle      Needle: stitch and knot

@@ -139,7 +139,12 @@ def check(drawn: Drawn, runs: int = 3) -> None:
 
     def run() -> None:
         try:
-            run_local(drawn.world_size, rank_main, reorder=drawn.seed, options=LinkOptions(timeout=60, credits=1 + drawn.seed % 2))
+            run_local(
+                drawn.world_size,
+                rank_main,
+                reorder=drawn.seed,
+                options=LinkOptions(timeout=60, credits=1 + drawn.seed % 2),
+            )
         except BaseException as error:
             raised.append(error)
         done.set()

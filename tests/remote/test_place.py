@@ -88,6 +88,8 @@ def test_a_value_goes_to_a_rank_once() -> None:
     for i, g in enumerate(gs):
         needle.stitch(out, g.input()).stitch(g.output(), EXT.output(f"y{i}")).place(g, 1)
     first, second = parts(needle, 2)
+    stitches = [edge.stitch for edge in needle.knot(rank=0, world_size=2).plan.edges]
+    assert sum(isinstance(stitch.destination_descriptor.target, RemoteTarget) for stitch in stitches) == 1
     assert [node for node in first if "send" in node] == ["remote[1].send('f.output()')"]
     assert [node for node in second if "receive" in node] == ["remote[0].receive('f.output()')"]
 

@@ -84,7 +84,7 @@ def test_closing_gives_up_on_a_peer_that_never_comes() -> None:
     end.start(Hearer())
     end.send(1, [b"x"])
     end.close(0.05)
-    assert not [thread for thread in threading.enumerate() if "weave" in thread.name]
+    assert not [thread for thread in threading.enumerate() if "weave link" in thread.name]
 
 
 def test_it_can_be_closed_from_its_own_thread() -> None:
@@ -263,7 +263,7 @@ def test_an_error_in_the_links_thread_loses_everybody_and_is_logged(
     gone.wait()
     end.close(1.0)
     other.close(0.0)
-    assert not [thread for thread in threading.enumerate() if "weave" in thread.name]
+    assert not [thread for thread in threading.enumerate() if "weave link" in thread.name]
 
 
 def test_what_a_hearer_raises_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -345,4 +345,4 @@ def test_never_on_all_networks_nor_on_what_is_not_ours() -> None:
     meeting.interface = "203.0.113.7"  # type: ignore[attr-defined]
     with pytest.raises(RemoteException, match="WEAVE_LINK_INTERFACE"):
         connect(meeting)
-    assert not [thread for thread in threading.enumerate() if "weave" in thread.name]
+    assert not [thread for thread in threading.enumerate() if "weave link" in thread.name]

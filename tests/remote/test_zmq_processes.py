@@ -82,7 +82,8 @@ def test_a_killed_process_is_lost_without_waiting_for_a_heartbeat() -> None:
 
 def test_a_frozen_process_is_lost_by_its_silence_and_memory_comes_back() -> None:
     with rank_zero(heartbeat=0.3) as (end, hearer, start):
-        process = start("waits")
+        process = start("echo", "1000")
+        end.send(1, [b"now that we are connected both ways"])
         hearer.wait()
         process.send_signal(signal.SIGSTOP)
         gone = [Calls() for _ in range(3)]

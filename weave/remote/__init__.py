@@ -1,9 +1,9 @@
 """Other ranks: joining a world of them, and the settings of its links.
 
-    LinkOptions      the link's settings; `WEAVE_LINK_*` in the environment
-    join, leave      a world without torch.distributed
-    run_local        ranks as threads of one process, for tries and tests
-    register_codec, register_class   what may travel besides tensors and plain values
+LinkOptions      the link's settings; `WEAVE_LINK_*` in the environment
+join, leave      a world without torch.distributed
+run_local        ranks as threads of one process, for tries and tests
+register_codec, register_class   what may travel besides tensors and plain values
 """
 
 from __future__ import annotations

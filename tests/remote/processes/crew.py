@@ -32,13 +32,14 @@ _WARM.set_forkserver_preload(["tests.remote.processes.warm"])
 class Crew:
     """The ranks of one program. Leaving the `with` ends whoever is left.
 
-    `agent`: the store of torch.distributed lives in this process, as under torchrun, and so outlives any rank.
+    `program`: one of `programs/` by name, or a file. `agent`: the store of torch.distributed lives in this process, as
+    under torchrun, and so outlives any rank.
     """
 
     def __init__(
         self,
         world: int,
-        program: str,
+        program: str | Path,
         *arguments: str,
         folder: Path,
         warm: bool = False,
@@ -60,10 +61,9 @@ class Crew:
             **({} if self._store is None else {"TORCHELASTIC_USE_AGENT_STORE": "True"}),
             **{key: str(value) for key, value in environ.items()},
         }
+        file = HERE / "programs" / f"{program}.py" if isinstance(program, str) else program
         self.ranks = [
-            (_Forked if warm else _Started)(
-                folder / f"out{rank}", HERE / "programs" / f"{program}.py", arguments, {**base, "RANK": str(rank)}
-            )
+            (_Forked if warm else _Started)(folder / f"out{rank}", file, arguments, {**base, "RANK": str(rank)})
             for rank in range(world)
         ]
 
@@ -83,7 +83,10 @@ class Crew:
 
     def outputs(self) -> str:
         """All of it, for an assertion."""
-        said = [f"--- rank {rank}: status {process.status}\n{self.output(rank)[-6000:]}" for rank, process in enumerate(self.ranks)]
+        said = [
+            f"--- rank {rank}: status {process.status}\n{self.output(rank)[-6000:]}"
+            for rank, process in enumerate(self.ranks)
+        ]
         return "\n".join(said)
 
     def said(self, rank: int, word: str) -> None:
@@ -146,7 +149,9 @@ class _Forked:
     """A fork of the warm server."""
 
     def __init__(self, out: Path, program: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-        self._process = _WARM.Process(target=_run, args=(str(out), str(program), list(arguments), dict(environ)), daemon=True)
+        self._process = _WARM.Process(
+            target=_run, args=(str(out), str(program), list(arguments), dict(environ)), daemon=True
+        )
         self._process.start()
         self.pid = self._process.pid or 0
 

@@ -28,7 +28,15 @@ def kill_one(draw: random.Random, folder: Path) -> list[str]:
     way, silent = draw.choice(("sync", "asyncio", "trio")), draw.choice((1, 600))
     what = f"victim {victim} after {moment:.3f} s, {world}, {way}, heartbeat {silent}"
     with Crew(
-        WORLD, "streams", world, way, folder=folder, warm=True, agent=agent, WEAVE_LINK_HEARTBEAT=silent, WEAVE_LINK_TIMEOUT=5
+        WORLD,
+        "streams",
+        world,
+        way,
+        folder=folder,
+        warm=True,
+        agent=agent,
+        WEAVE_LINK_HEARTBEAT=silent,
+        WEAVE_LINK_TIMEOUT=5,
     ) as crew:
         for rank in range(WORLD):
             crew.said(rank, "begins")

@@ -6,16 +6,16 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-import anyio  # noqa: E402, F401
-import torch  # noqa: E402
-import torch.distributed  # noqa: E402
-import transformers.models.llama.modeling_llama  # noqa: E402, F401
-import trio  # noqa: E402, F401
+import anyio  # noqa: F401
+import torch
+import torch.distributed
+import transformers.models.llama.modeling_llama  # noqa: F401
+import trio  # noqa: F401
 
-import weave  # noqa: E402
-import weave.remote.codec  # noqa: E402
-import weave.remote.meeting  # noqa: E402
-import weave.remote.zmq_transport  # noqa: E402, F401
+import weave
+import weave.remote.codec
+import weave.remote.meeting
+import weave.remote.zmq_transport
 
 torch.set_num_threads(1)
 for name in weave.__all__:

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from weave.spi.transport import Buffer, Endpoint, Meeting
 from weave.testing.suites.base import expect, within
@@ -139,7 +138,7 @@ def ranks(
             rank.close(0.0)
 
 
-def descriptors() -> dict[str, Any] | None:
+def descriptors() -> dict[str, str] | None:
     """This process's open file descriptors and what each is; `None` where the system doesn't say."""
     found = {}
     try:

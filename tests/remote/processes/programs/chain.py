@@ -15,7 +15,9 @@ torch.set_num_threads(1)
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
-def chain(function: Callable[[Any], Any] = lambda x: x + 1, over: list[int] | None = None, **options: Any) -> StitchedModule:
+def chain(
+    function: Callable[[Any], Any] = lambda x: x + 1, over: list[int] | None = None, **options: Any
+) -> StitchedModule:
     """`f0` on the first rank is given x, and gives to `f1` on the next; the first gets y. Each is `function`."""
     ranks = list(range(WORLD)) if over is None else over
     needle, caller = Needle(), ExternalTarget()

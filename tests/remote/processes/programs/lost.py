@@ -14,7 +14,7 @@ from weave import PeerLostException
 
 def loses(victim: int, ranks: list[int]) -> None:
     def computes(value: Any) -> Any:
-        if RANK == victim and value[0] < 0:
+        if victim == RANK and value[0] < 0:
             child = os.fork() if victim == 2 else 0
             if victim != 2 or child:
                 print(f"{victim} computes, child {child}.", flush=True)
@@ -35,6 +35,6 @@ def loses(victim: int, ranks: list[int]) -> None:
 
 dist.init_process_group("gloo")
 for victim in (3, 2, 1):
-    if RANK <= victim:
+    if victim >= RANK:
         loses(victim, list(range(victim)))
 # The group's own connections to the lost ranks are broken, and it is left as it is.
