@@ -42,7 +42,10 @@ napoleon_numpy_docstring = False
 # Nitpicky: a name of weave's own that a docstring or a signature refers to has to be on the reference page. Other people's
 # names would need their inventories, and so a network.
 nitpicky = True
-nitpick_ignore_regex = [(r"py:.*", r"(?!weave\b).*")]
+nitpick_ignore_regex = [
+    (r"py:.*", r"(?!weave\b).*"),
+    (r"py:.*", r"weave\..*\.[A-Z]"),
+]  # also type variables
 
 
 def setup(app: Any) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from weave.remote import run_local
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -19,13 +21,27 @@ def test_the_readme_shows_the_example() -> None:
 
 
 def test_the_readmes_stream_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (stream,) = SNIPPETS[1:]
+    (stream, _) = SNIPPETS[1:]
     names = runpy.run_path(str(ROOT / "examples" / "distil_a_block.py"))
     capsys.readouterr()
     program = f"async def main(stitched, batches):\n{textwrap.indent(stream, '    ')}"
     exec(program, names)
     asyncio.run(names["main"](names["stitched"], [torch.randn(8, 16, 32) for _ in range(3)]))
     assert len(capsys.readouterr().out.split()) == 3
+
+
+def test_the_readmes_ranks_train_as_one_does(capsys: pytest.CaptureFixture[str]) -> None:
+    def losses(rank: int) -> list[float] | None:
+        names = dict(all_names)
+        exec(SNIPPETS[2], names)
+        outs = [names["stitched"]({"batch": batch}, {}) for batch in batches]
+        return [out["loss"] for out in outs] if rank == 0 else None
+
+    batches = [torch.randn(8, 16, 32) for _ in range(3)]
+    alone = runpy.run_path(str(ROOT / "examples" / "distil_a_block.py"))
+    wanted = [alone["stitched"]({"batch": batch}, {})["loss"] for batch in batches]
+    all_names = runpy.run_path(str(ROOT / "examples" / "distil_a_block.py"))
+    assert run_local(2, losses)[0] == wanted
 
 
 def test_the_example_trains_its_student(capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ def test_the_help_lists_it_with_its_owner(
     out = capsys.readouterr().out
     assert re.search(r"hello +say hello, 100% of it +\['hi' \(hi 0\.4\)\]", out)
     for word in OWN:
-        assert re.search(rf"^    {word} ", out, re.MULTILINE)
+        assert re.search(rf"^    {word}\s", out, re.MULTILINE)
     assert "not usable" not in out
 
 

@@ -88,7 +88,8 @@ def test_weaves_own_are_shown_when_asked_for(packages: Packages, capsys: pytest.
     packages.install("good", GOOD)
     lines = shown(packages, capsys, "--all")
     first = [line.split()[0] for line in lines]
-    assert first == ["name", "weave.builtin.targets", "weave.builtin.reducers", "weave.builtin.adapters", "good"]
+    own = [f"weave.builtin.{name}" for name in ("targets", "reducers", "adapters", "transports")]
+    assert first == ["name", *own, "good"]
     assert "mean (input, output)" in lines[2]
 
 

@@ -13,6 +13,7 @@ import pytest
 import weave
 import weave.errors
 import weave.observe
+import weave.remote
 from tests.docs.pages import DOCS, PAGES, read
 from tests.docs.running import NOT_OURS, run
 from weave.plugins import PluginSet
@@ -84,3 +85,4 @@ def test_the_reference_has_every_public_name() -> None:
     named = set(re.findall(r":: weave\.(\w+)", text)) | set(vars(weave.errors))
     assert not set(weave.__all__) - {"__version__"} - named
     assert not set(weave.observe.__all__) - set(re.findall(r":: weave\.observe\.(\w+)", text))
+    assert not set(weave.remote.__all__) - set(re.findall(r":: weave\.remote\.(\w+)", text))

@@ -19,7 +19,7 @@ from typing import Any
 import weave
 
 # What weave can't do without, from which version on (a test compares this with pyproject.toml), and what is good to have.
-NEEDED = {"torch": "2.9", "anyio": "4.11", "pluggy": "1.5", "structlog": "24.1"}
+NEEDED = {"torch": "2.9", "anyio": "4.11", "pluggy": "1.5", "structlog": "24.1", "pyzmq": "26", "msgspec": "0.19"}
 WELCOME = ("trio", "numpy", "transformers", "safetensors", "tokenizers", "matplotlib", "rich")
 
 # What PyPI's other `weave` defines at its top, and weave never will.
