@@ -24,7 +24,7 @@ WITH_FACTS = {
     "PortNotReachedException": {"node": "m", "ports": ("p", "q")},
     "ChangedInPlaceException": {"node": "m", "port": "p", "suspects": ("f",)},
     "CheckpointException": {"node": "m", "port": "p"},
-    "RemoteException": {"node": "r", "rank": 3},
+    "RemoteException": {"node": "r", "rank": 3, "kind": "ValueError", "cause_text": "no", "cancelled": True},
     "PeerLostException": {"node": "r", "rank": 3},
     "WireException": {"node": "r", "rank": 3},
     "GraphMismatchException": {"edges": ("e",)},

@@ -136,13 +136,15 @@ class CheckpointException(_Report, StitchedModuleException, RuntimeError):
 class RemoteException(_Report, StitchedModuleException, RuntimeError):
     """A peer rank failed, or can't be talked to.
 
-    Attributes: `node` and `rank`, where it began; `kind` and `cause_text`: the exception there, as text.
+    Attributes: `node` and `rank`, where it began; `kind` and `cause_text`: the exception there, as text; `cancelled`:
+    whether the run was cancelled there rather than failed.
     """
 
     node: str = ""
     rank: int | None = None
     kind: str = ""
     cause_text: str = ""
+    cancelled: bool = False
 
 
 class PeerLostException(RemoteException, ConnectionError):
