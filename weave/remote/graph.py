@@ -44,11 +44,14 @@ def remote_units(plan: Plan) -> list[RemoteUnit]:
 
 
 def global_peers(target: RemoteTarget) -> tuple[int, ...]:
-    """A target's peers as ranks of the world: `peer_rank` counts in its process group."""
-    if target.process_group is None:
-        return target.peers
+    """A target's peers as ranks of the world: `peer_rank` counts in its process group.
+
+    As they are where torch.distributed is not there yet: a graph may be tied, and looked at, before it is.
+    """
     from torch import distributed
 
+    if target.process_group is None or not (distributed.is_available() and distributed.is_initialized()):
+        return target.peers
     return tuple(distributed.get_global_rank(target.process_group, peer) for peer in target.peers)
 
 

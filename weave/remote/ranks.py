@@ -24,6 +24,7 @@ class Ranks:
     def __init__(
         self, plan: Plan, units: Sequence[RemoteUnit], name: str | None, find: Callable[[str], TransportType]
     ) -> None:
+        self._plan = plan
         self._units = units
         self._name = name
         self._find = find
@@ -52,6 +53,7 @@ class Ranks:
     def _joins(self, world: World | None) -> None:
         if world is None or self._names is not None:
             return
+        self._units = remote_units(self._plan)  # peers count in their process groups, which are known now
         problems = check_edges(self._units, world.rank, world.world_size)
         if problems:
             raise KnotException("; ".join(problems))
