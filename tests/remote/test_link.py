@@ -385,6 +385,7 @@ def test_peers_of_a_process_group_are_translated(backend: str, monkeypatch: pyte
         """Ranks 0 and 2 of the world, as 0 and 1."""
 
     group: Any = Group()
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
     monkeypatch.setattr(
         "torch.distributed.get_global_rank", lambda of, peer: {0: 0, 1: 2}[peer] if of is group else None
     )
