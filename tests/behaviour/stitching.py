@@ -85,7 +85,7 @@ PICTURE: dict[str, dict[str, tuple[str, ...]]] = {
             "tests/engine/test_remote.py::test_it_can_be_looked_at",
         ),
         "where there is no transport, a run says so": (
-            "tests/engine/test_remote.py::test_running_one_says_that_there_is_no_transport",
+            "tests/engine/test_remote.py::test_running_one_says_that_this_process_belongs_to_no_world",
         ),
     },
     "picture 9": {
