@@ -14,9 +14,8 @@ import anyio
 import pytest
 from rich.console import Console
 
-from weave import ExternalTarget, FunctionTarget, Needle
+from tests.observe.graphs import chain
 from weave.observe import Progress, flush, progress
-from weave.stitched import StitchedModule
 
 
 class Terminal(Console):
@@ -40,16 +39,6 @@ class Terminal(Console):
         with paper.capture() as got:
             paper.print(shown.drawing())
         return [line.rstrip() for line in got.get().splitlines() if line.strip()]
-
-
-def chain(*nodes: tuple[str, Callable[..., Any]]) -> StitchedModule:
-    caller, needle = ExternalTarget(), Needle()
-    before: Any = caller.input("x")
-    for name, function in nodes:
-        target = FunctionTarget(name, function)
-        needle.stitch(before, target.input())
-        before = target.output()
-    return needle.stitch(before, caller.output("y")).knot()
 
 
 class Steps:

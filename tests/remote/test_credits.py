@@ -61,27 +61,24 @@ def key(name: str) -> RunKey:
     return RunKey(name, 0, None)
 
 
-async def test_credits_that_come_at_once_wake_as_many() -> None:
-    """Both find the same sender at the head of those that wait, which needs one of them."""
+@pytest.mark.parametrize(
+    "word",
+    [
+        # Both find the same sender at the head of those that wait, which needs one of them.
+        (Taken("#1", 0, key("a")), Taken("#1", 0, key("b"))),
+        # The head was asked for by name before it had tried again, and did not need the credit.
+        (Want("#1", 0, key("c")), Taken("#1", 0, key("a"))),
+    ],
+    ids=["two credits at once", "a credit that the first did not need"],
+)
+async def test_a_credit_too_many_for_the_first_goes_to_the_next(word: tuple[Any, ...]) -> None:
     played, link, graph = linked()
     await link.agree(graph)
     async with anyio.create_task_group() as group:
         for name in "abcd":
             group.start_soon(_send, link, link.begin(graph, name, None))
             await anyio.wait_all_tasks_blocked()  # they come, and wait, in this order
-        played.says(Taken("#1", 0, key("a")), Taken("#1", 0, key("b")))
-        await played.flags.until("c", "d")
-
-
-async def test_a_credit_that_the_first_did_not_need_goes_to_the_next() -> None:
-    """It was asked for by name before it had tried again."""
-    played, link, graph = linked()
-    await link.agree(graph)
-    async with anyio.create_task_group() as group:
-        for name in "abcd":
-            group.start_soon(_send, link, link.begin(graph, name, None))
-            await anyio.wait_all_tasks_blocked()  # they come, and wait, in this order
-        played.says(Want("#1", 0, key("c")), Taken("#1", 0, key("a")))
+        played.says(*word)
         await played.flags.until("c", "d")
 
 

@@ -32,7 +32,7 @@ from weave.engine.recorded import (
 from weave.engine.run import Run
 from weave.errors import StitchedModuleException
 from weave.graph.plan import Exit, OutPort
-from weave.observe.recording import ENDED, NODE, RUN, Recording, said
+from weave.observe.recording import ENDED, NODE, RUN, Recording, clock, said
 from weave.observe.rendering import Readiness
 from weave.observe.scribe import Listener, scribe
 from weave.spi.events import (
@@ -60,7 +60,6 @@ log = logging.getLogger("weave")
 
 METHODS = tuple(name for name in vars(Observer) if not name.startswith("_"))
 Way = Literal["plain", "watched", "recorded"]
-_clock = time.perf_counter_ns
 
 
 class Notes(Protocol):
@@ -101,7 +100,7 @@ class Watch:
 
         `bind`: whether the run's id and the node's name are bound round user code, for its log lines.
         """
-        self.info = RunInfo(run=run.id, plan=run.plan, driver=driver, started_at=time.time(), time_ns=_clock())
+        self.info = RunInfo(run=run.id, plan=run.plan, driver=driver, started_at=time.time(), time_ns=clock())
         self._bind = bind
         self._units = run.plan.units
         self._since: dict[int, int] = {}
@@ -201,12 +200,12 @@ class Watch:
             self._run.recording = self._recording
             scribe.open(self._recording, self._listeners)
         if "run_started" in self._hearing:
-            self._tell("run_started", RunStarted(run=self.info, time_ns=_clock()))
+            self._tell("run_started", RunStarted(run=self.info, time_ns=clock()))
         if self._readiness is not None:
             self._became(self._readiness.at_start(), "")
 
     def _end(self, error: BaseException | None) -> None:
-        now = _clock()
+        now = clock()
         status: Any = "ok" if error is None else "cancelled" if is_cancellation(error) else "failed"
         if self._recording is not None:
             self._recording.append((ENDED, now, status, *(said(error) if error is not None else ("", ""))))
@@ -235,8 +234,8 @@ class Watch:
         if self._recorded is not None:
             self._recorded.started(index)
         if "node_started" in self._hearing:
-            self._tell("node_started", NodeStarted(**self._facts(index, _clock())))
-        self._since[index] = _clock()  # after the observers: what they take is not the node's time
+            self._tell("node_started", NodeStarted(**self._facts(index, clock())))
+        self._since[index] = clock()  # after the observers: what they take is not the node's time
 
     def delivered(self, index: int, port: str, exits: tuple[Exit, ...]) -> None:
         """A unit gave a value before its end."""
@@ -249,7 +248,7 @@ class Watch:
         if self._recorded is not None:
             self._recorded.finished(index, result, awaited=awaited)
         if "node_finished" in self._hearing:
-            self._tell("node_finished", NodeFinished(**self._over(index, _clock()), awaited=awaited))
+            self._tell("node_finished", NodeFinished(**self._over(index, clock()), awaited=awaited))
         if self._readiness is not None:
             self._became(self._readiness.ended(index), self._units[index].node)
 
@@ -257,7 +256,7 @@ class Watch:
         """A unit has raised."""
         if self._recorded is not None:
             self._recorded.raised(index, error, awaited=awaited)
-        now = _clock()
+        now = clock()
         if is_cancellation(error):
             if "node_cancelled" in self._hearing:
                 self._tell("node_cancelled", NodeCancelled(**self._over(index, now), awaited=awaited))
@@ -271,13 +270,13 @@ class Watch:
         method = name.replace(".", "_")
         if method in self._hearing:
             failed = {} if error is None else {"error": error}
-            self._tell(method, _TRANSFERS[name](run=self.info, time_ns=_clock(), **facts, **failed))
+            self._tell(method, _TRANSFERS[name](run=self.info, time_ns=clock(), **facts, **failed))
 
     def _became(self, units: Iterator[int], by: str) -> None:
         with self._readying:
             ready = list(units)
         for index in ready:
-            event = NodeReady(run=self.info, time_ns=_clock(), node=self._units[index].node, unit=index, by=by)
+            event = NodeReady(run=self.info, time_ns=clock(), node=self._units[index].node, unit=index, by=by)
             self._tell("node_ready", event)
 
 

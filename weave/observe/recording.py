@@ -67,8 +67,13 @@ class Recording:
 
 
 def said(error: BaseException) -> tuple[str, str]:
-    """An exception's type and text, as events have them. Its own `__str__` may raise."""
+    """An exception's type and text, as events have them."""
+    return type(error).__qualname__, text_of(error)[:500]
+
+
+def text_of(error: BaseException) -> str:
+    """An exception's text; its own `__str__` may raise."""
     try:
-        return type(error).__qualname__, str(error)[:500]
+        return str(error)
     except Exception:
-        return type(error).__qualname__, ""
+        return ""

@@ -72,15 +72,14 @@ class RemoteExecutor:
         edge = (peer, link.rank, port.name)
         with _told(link, session, edge, firing.node, "receive") as told:
             head, frames = await link.receive(session, edge, firing.node)
-            told["bytes"] = sum(len(frame) for frame in frames)
+            told["bytes"] = came = sum(len(frame) for frame in frames)
         where = {"where": port.name, "node": firing.node, "most": link.options}
-        large = sum(len(frame) for frame in frames) > _LARGE
         adapts = any(way.adapter is not None for way in port.exits)
 
         def hand_on() -> None:
             firing.deliver(port, decode(head, frames, **where))
 
-        if large or adapts:
+        if came > _LARGE or adapts:
             await firing.blocking(hand_on)
         else:
             hand_on()
@@ -101,7 +100,7 @@ def _told(link: Any, session: Any, edge: Edge, node: str, direction: str) -> Ite
         yield told
         return
     peer = edge[1] if edge[0] == link.rank else edge[0]
-    facts = {
+    said = {
         "transfer": session.transfer(edge),
         "node": node,
         "direction": direction,
@@ -109,13 +108,13 @@ def _told(link: Any, session: Any, edge: Edge, node: str, direction: str) -> Ite
         "port": edge[2],
     }
     since = clock()
-    notes.transfer("transfer.started", facts)
+    notes.transfer("transfer.started", said)
     try:
         yield told
     except BaseException as error:
-        notes.transfer("transfer.failed", {**facts, "duration_ms": (clock() - since) / 1e6}, error)
+        notes.transfer("transfer.failed", {**said, "duration_ms": (clock() - since) / 1e6}, error)
         raise
-    notes.transfer("transfer.finished", {**facts, "duration_ms": (clock() - since) / 1e6, **told})
+    notes.transfer("transfer.finished", {**said, "duration_ms": (clock() - since) / 1e6, **told})
 
 
 class Prepared:

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from weave.errors import PeerLostException, RemoteException, StitchedModuleException, WireException
+from weave.observe.recording import text_of
 from weave.remote.channels import Overrun, Steps
 from weave.remote.graph import Pair, RemoteGraph, RemoteUnit, plain
 from weave.remote.options import LinkOptions
-from weave.remote.session import Session, said, text
+from weave.remote.session import Session, text
 from weave.remote.waiter import Waiter
 from weave.remote.wire import Abort, Bye, RunKey, Taken, Tie, Untie, Value, Want, check_frames, pack, unpack
 from weave.spi.transport import Endpoint
@@ -191,11 +192,11 @@ class Link:
         while isinstance(origin, BaseExceptionGroup):
             origin = origin.exceptions[0]
         if isinstance(origin, RemoteException) and origin.rank is not None:
-            rank, node, cause = origin.rank, origin.node, origin.cause_text or said(origin)
+            rank, node, cause = origin.rank, origin.node, origin.cause_text or text_of(origin)
             kind = origin.kind or type(origin).__qualname__
-            cancelled = getattr(origin, "cancelled", cancelled)  # heard of: what it was where it began
+            cancelled = origin.cancelled  # heard of: what it was where it began
         else:
-            rank, kind, cause = self.rank, type(origin).__qualname__, said(origin)
+            rank, kind, cause = self.rank, type(origin).__qualname__, text_of(origin)
         left = threading.Semaphore(0)
         peers = [peer for peer in session.graph.pairs if peer not in session.told and peer not in self._lost]
         all_gone = Waiter()
@@ -225,6 +226,7 @@ class Link:
         pair = session.graph.pairs[edge[1]]
         slot = (pair.channels[edge], session.key)
         waiter: Waiter | None = None
+        others: list[Waiter] = []
         try:
             while True:
                 with self._lock:
@@ -249,11 +251,10 @@ class Link:
                     pair.sending.unblock(slot, waiter)
                     session.waiters.discard(waiter)
                     others = pair.sending.again(slot[0])
-                for other in others:
-                    other.wake()
             raise
-        for other in others:
-            other.wake()
+        finally:
+            for other in others:
+                other.wake()
         await self._send_value(session, pair, slot, value, node, blocking=blocking)
 
     async def _send_value(

@@ -69,11 +69,3 @@ def text(key: RunKey) -> str:
     if key.index is not None:
         return f"item {key.index} of stream {key.nth}"
     return f"run {key.nth}" if key.key is None else f"run_key={key.key!r}" + (f" ({key.nth})" if key.nth else "")
-
-
-def said(value: Any) -> str:
-    """The text of an exception, which may refuse to give it."""
-    try:
-        return str(value)
-    except Exception:
-        return ""

@@ -65,29 +65,24 @@ class Untie(_Message, frozen=True, tag=2):
     sent: _Count
 
 
-class Value(_Message, frozen=True, tag=3):
-    """A value on an edge: `head` describes it, its tensors are the frames behind."""
-
+class _OnChannel(_Message, frozen=True):
     graph: _Name
     channel: _Count
     run: RunKey
+
+
+class Value(_OnChannel, frozen=True, tag=3):
+    """A value on an edge: `head` describes it, its tensors are the frames behind."""
+
     head: bytes
 
 
-class Want(_Message, frozen=True, tag=4):
+class Want(_OnChannel, frozen=True, tag=4):
     """The sender waits for this very value."""
 
-    graph: _Name
-    channel: _Count
-    run: RunKey
 
-
-class Taken(_Message, frozen=True, tag=5):
+class Taken(_OnChannel, frozen=True, tag=5):
     """The sender has taken a value, or thrown it away: its credit is free again."""
-
-    graph: _Name
-    channel: _Count
-    run: RunKey
 
 
 class Abort(_Message, frozen=True, tag=6):
